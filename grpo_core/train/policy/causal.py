@@ -397,6 +397,18 @@ class Policy:
         """
         return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
 
+    def encode_chat(
+        self, messages: tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        """Return the tokens of a chat whose calls of tools stand in `Message.tool_calls` alone.
+
+        Args:
+            messages: the chat.
+            tools: JSON schemas of functions that the policy may call.
+        """
+        frame = replace(self.frame, tools=tools, calls_apart=True)
+        return chat.encode(self.tokenizer, messages, frame)
+
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
         """Return the tokens of `answer` as the policy would have generated it.
 
@@ -446,6 +458,22 @@ class Policy:
         """
         ended = bool(token_ids) and token_ids[-1] in self.end_ids
         return chat.tool_calls(
+            self.tokenizer,
+            token_ids[: len(token_ids) - ended],
+            replace(self.frame, tools=tools),
+        )
+
+    def split_calls(
+        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, tuple[ToolCall, ...]]:
+        """Return the text that the policy wrote beside its calls of tools, and these calls.
+
+        Args:
+            token_ids: the tokens of the turn.
+            tools: JSON schemas of functions that the policy may call.
+        """
+        ended = bool(token_ids) and token_ids[-1] in self.end_ids
+        return chat.split_calls(
             self.tokenizer,
             token_ids[: len(token_ids) - ended],
             replace(self.frame, tools=tools),

@@ -124,10 +124,13 @@ def uniforms(
         occurrence: tells equal tasks of one step apart.
     """
     key_bits = key.rng("uniforms", seed, step, occurrence, attempt, turn).getrandbits(128)
-    generator = np.random.Generator(
-        np.random.Philox(key=np.array([key_bits >> 64, key_bits & (2**64 - 1)], dtype=np.uint64))
-    )
-    numbers: list[float] = generator.random(count).tolist()
+    return draw_uniforms(key_bits, count)
+
+
+def draw_uniforms(key: int, count: int) -> list[float]:
+    """Return `count` random numbers in [0, 1), fixed by 128 bits."""
+    bits = np.array([key >> 64, key & (2**64 - 1)], dtype=np.uint64)
+    numbers: list[float] = np.random.Generator(np.random.Philox(key=bits)).random(count).tolist()
     return numbers
 
 
