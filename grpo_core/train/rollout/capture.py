@@ -14,9 +14,8 @@ import json
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard, cast
 
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
@@ -31,7 +30,6 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
-    is_chat,
     make_choice,
     prompt_tokens,
     sampler_request,
@@ -49,10 +47,14 @@ class Drawing:
     seed: int
     """The run's."""
     step: int
-    attempt: int
+    attempt: int = 0
     """Number of the attempt in its group."""
-    occurrence: int
+    occurrence: int = 0
     """How often the task was dealt in this step before."""
+
+    def of(self, attempt: int, occurrence: int) -> Drawing:
+        """Return the same for another attempt."""
+        return replace(self, attempt=attempt, occurrence=occurrence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,11 @@ class _Turn:
     end: int
     """How many tokens of its segment there are up to here."""
     length: int
+    """Number of its tokens."""
     version: int
+    is_whole: bool
+    """Whether its tokens are what the client knows: without an end token or stop string, which are
+    cut off a raw text."""
 
 
 @dataclass(slots=True)
@@ -133,18 +139,13 @@ class Capture:
         self._turns += request.count
         if start.segment is not None:
             start.segment.is_taken = True
-        finished = 0
         try:
-            with self._clock.stopped(), ExitStack() as numbers:
-                completions = await asyncio.gather(
-                    *(
-                        self._draw(request, start.prefix, count, numbers)
-                        for _ in range(request.count)
-                    )
-                )
-            finished = len(completions)
+            with self._clock.stopped():
+                completions = await self._draw_all(request, start.prefix, count)
+        except BaseException:
+            self._turns -= request.count
+            raise
         finally:
-            self._turns -= request.count - finished
             if start.segment is not None:
                 start.segment.is_taken = False
         choices = [
@@ -182,9 +183,9 @@ class Capture:
         """Return the history of the newest segment, without the task's prompt if it begins so."""
         if not self._segments:
             return ()
-        history, prompt = self._segments[-1].turns[-1].history, self._task.prompt
-        if isinstance(history, str) or not is_chat(history):
-            segment = self._segments[-1]
+        segment, prompt = self._segments[-1], self._task.prompt
+        history = segment.turns[-1].history
+        if not _is_chat(history):
             return (Message("assistant", self._drawing.policy.decode(segment.token_ids)),)
         shared = len(prompt) if not isinstance(prompt, str) else 0
         return history[shared:] if history[:shared] == prompt else history
@@ -237,12 +238,16 @@ class Capture:
 
     def _start_of(self, request: CompletionRequest) -> _Start:
         """Return what a request continues: the longest history that an earlier one has."""
-        tools, best = _digest(request), None
+        tools = _digest(request)
+        best: tuple[_Growing, _Turn] | None = None
         for segment in self._segments:
             for turn in segment.turns:
-                if turn.tools == tools and _continues(request.prompt, turn.history):
-                    if best is None or len(turn.history) >= len(best[1].history):
-                        best = segment, turn
+                may_go_on = turn.tools == tools and (
+                    turn.is_whole or not isinstance(request.prompt, str)
+                )
+                is_longer = best is None or len(turn.history) >= len(best[1].history)
+                if may_go_on and is_longer and _continues(request.prompt, turn.history):
+                    best = segment, turn
         if best is None:
             return _Start(prompt_tokens(self._drawing.policy, request))
         segment, turn = best
@@ -262,28 +267,46 @@ class Capture:
             RefusedRequestError: the chat template refuses the messages.
         """
         policy, prompt, history = self._drawing.policy, request.prompt, turn.history
+        known = len(history)
         if isinstance(prompt, str):
-            return policy.encode_more(prompt[len(history) :])
-        if not is_chat(prompt):
-            return prompt[len(history) :]
-        assert not isinstance(history, str)
+            return policy.encode_text(prompt[known:])
+        if not _is_chat(prompt):
+            return cast(tuple[int, ...], prompt[known:])
         try:
-            return policy.encode_messages(
-                prompt[: len(history)], prompt[len(history) :], own_ids[-1], tools=request.tools
+            return policy.encode_after(
+                prompt[:known],
+                prompt[known:],
+                last=own_ids[-1],
+                tools=request.tools,
             )
         except ConfigError as error:
             raise RefusedRequestError(str(error)) from None
 
+    async def _draw_all(
+        self, request: CompletionRequest, prefix: tuple[int, ...], count: int
+    ) -> list[Completion]:
+        """Return all completions of a request; if one fails, the others are given up."""
+        draws = [
+            asyncio.create_task(self._draw(request, prefix, count)) for _ in range(request.count)
+        ]
+        try:
+            return await asyncio.gather(*draws)
+        finally:
+            for draw in draws:
+                draw.cancel()
+            await asyncio.gather(*draws, return_exceptions=True)
+
     async def _draw(
-        self, request: CompletionRequest, prefix: tuple[int, ...], count: int, numbers: ExitStack
+        self, request: CompletionRequest, prefix: tuple[int, ...], count: int
     ) -> Completion:
         """Return a completion; its random numbers depend on the prefix and on how often it came.
+
+        The number of a completion that there is not in the end is free again.
 
         Args:
             request: the request.
             prefix: the tokens to continue.
             count: the budget.
-            numbers: gives the number of this completion back if there is none in the end.
         """
         drawing = self._drawing
         digest = hashlib.sha256(array("q", prefix).tobytes()).digest()
@@ -323,10 +346,10 @@ class Capture:
         history: str | tuple[int, ...] | tuple[Message, ...]
         if isinstance(prompt, str):
             history = prompt + choice.text
-        elif is_chat(prompt):
+        elif _is_chat(prompt):
             history = (*prompt, choice.message)
         else:
-            history = (*prompt, *completion.token_ids)
+            history = (*cast(tuple[int, ...], prompt), *completion.token_ids)
         segment.turns.append(
             _Turn(
                 history,
@@ -334,6 +357,7 @@ class Capture:
                 len(segment.token_ids),
                 len(completion.token_ids),
                 completion.version,
+                completion.finish == "length",
             )
         )
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
@@ -354,8 +378,13 @@ def _continues(prompt: Any, history: Any) -> bool:
     return all(map(_is_same, prompt[: len(history)], history))
 
 
+def _is_chat(prompt: object) -> TypeGuard[tuple[Message, ...]]:
+    """Return whether a prompt consists of messages."""
+    return isinstance(prompt, tuple) and any(isinstance(part, Message) for part in prompt)
+
+
 def _is_same(sent: Any, known: Any) -> bool:
-    """Return whether two tokens are equal, or two messages say the same; ids of calls may differ."""
+    """Return whether two tokens are equal, or two messages, of whose calls the ids may differ."""
     if not (isinstance(sent, Message) and isinstance(known, Message)):
         return bool(sent == known)
     calls = [
