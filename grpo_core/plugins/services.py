@@ -205,8 +205,6 @@ class Lender:
         needs = environment_class.needs if config is None else environment_class.needed(config)
         if "sandbox" in needs and not self._sandboxes:
             self._sandboxes["default"] = open_sandbox(self._host, self._sandbox_config)
-        if "endpoint" in needs and not self._endpoints:
-            self._endpoints["default"] = open_endpoint(self._host, self._endpoint_config)
         if "judge" in needs and not self._judge_configs:
             raise ConfigError(
                 f"{environment_class.__name__} needs a judge model, but none is named; "
@@ -221,8 +219,14 @@ class Lender:
         return Services(
             sandboxes=self._sandboxes if "sandbox" in needs else {},
             judges=self._judges if "judge" in needs else {},
-            endpoints=self._endpoints if "endpoint" in needs else {},
+            endpoints=self.endpoints() if "endpoint" in needs else {},
         )
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of agents by its name, "default"."""
+        if not self._endpoints:
+            self._endpoints["default"] = open_endpoint(self._host, self._endpoint_config)
+        return self._endpoints
 
     async def close(self) -> None:
         """Close all services.

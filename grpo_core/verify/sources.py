@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -136,10 +136,14 @@ class Sources:
         for name, member in config.members().items():
             if name in envs:
                 env, source_name, offer = envs[name], name, None
+                if "endpoint" in env.needs and not env.services.endpoints:
+                    host = host or PluginHost()
+                    lender = lender or _lender(host, config)
+                    env.services = replace(env.services, endpoints=lender.endpoints())
                 verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()
-                lender = lender or Lender(host, config.sandbox, config.judges, config.endpoint)
+                lender = lender or _lender(host, config)
                 spec = host.get("environment", name)
                 env = load_environment(host, name, member.env, lend=lend or lender.services)
                 source_name = spec.name
@@ -265,6 +269,10 @@ class Sources:
             GrpoError: the environment fails.
         """
         return await self[task.key.env].verifier.reply(task, messages)
+
+
+def _lender(host: PluginHost, config: RunConfig) -> Lender:
+    return Lender(host, config.sandbox, config.judges, config.endpoint)
 
 
 def choose_placement(config: RunConfig, host: PluginHost | None) -> Placement:
