@@ -41,6 +41,16 @@ class AgentRun(Episode):
     def __init__(self, env: AgentEnvironment[Any], task: Task[Any]) -> None:
         self._env, self._task = env, task
 
+    async def open(self) -> Sequence[Message]:
+        """Load what the agent needs, which takes seconds the first time, and say nothing.
+
+        Raises:
+            ConfigError: the package openai is missing.
+        """
+        if not self._env.has_command():
+            await asyncio.to_thread(_load_openai)
+        return ()
+
     async def agent(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Run the agent with the access in `fields`.
 
@@ -85,22 +95,35 @@ async def open_client(access: Access) -> AsyncIterator[Any]:
     Raises:
         ConfigError: the package is missing.
     """
-    try:
-        import openai
-    except ImportError:
-        raise ConfigError(
-            "agents need the package openai, which is missing: pip install 'grpo-core[serve]'"
-        ) from None
+    openai = _load_openai()
+    # No proxy is in between, and no certificate is needed, which would take long to load.
+    http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=False)
     client = openai.AsyncOpenAI(
         base_url=access.base_url,
         api_key=access.key,
         timeout=_CLIENT_SECONDS,
-        http_client=openai.DefaultAsyncHttpxClient(trust_env=False),  # no proxy is in between
+        http_client=http_client,
     )
     try:
         yield client
     finally:
         await client.close()
+
+
+def _load_openai() -> Any:
+    """Return the package openai, with the parts that it would load late.
+
+    Raises:
+        ConfigError: it is missing.
+    """
+    try:
+        import openai
+        import openai.resources.chat
+    except ImportError:
+        raise ConfigError(
+            "agents need the package openai, which is missing: pip install 'grpo-core[serve]'"
+        ) from None
+    return openai
 
 
 async def _run_command(

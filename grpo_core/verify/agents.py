@@ -51,6 +51,7 @@ class AgentConversation:
         *,
         endpoint: Endpoint,
         retries: int,
+        start_seconds: float,
         judge: Callable[[Task[Any], Rollout], Awaitable[Verdict]],
     ) -> None:
         """Prepare the attempt; nothing is started yet.
@@ -62,12 +63,13 @@ class AgentConversation:
             endpoint: where the agent reaches the policy.
             retries: how often an agent that failed is started again; one that was lost with its
                 worker is started again as `Losses` says.
+            start_seconds: how long it may take to load what the agent needs.
             judge: judges the attempt.
         """
         assert isinstance(env, AgentEnvironment)
         self._env, self._task, self._host = env, task, host
         self.endpoint = endpoint
-        self._retries, self._judge = retries, judge
+        self._retries, self._start_seconds, self._judge = retries, start_seconds, judge
 
     async def open(self) -> Sequence[Message]:
         """Return nothing: the agent speaks first."""
@@ -111,7 +113,7 @@ class AgentConversation:
         name, clock, seconds = secrets.token_hex(16), SharedCall(), self._env.agent_seconds
         host, task = self._host, self._task
         try:
-            await host.call("open", task, seconds=seconds, episode=name, alone=alone)
+            await host.call("open", task, seconds=self._start_seconds, episode=name, alone=alone)
             async with admit(clock) as access:
                 with clock.current():
                     result = await host.call(

@@ -209,6 +209,7 @@ class Verifier:
                 self._agents,
                 endpoint=self.env.services.endpoint(),
                 retries=self.settings.retries,
+                start_seconds=self.settings.worker_start_seconds,
                 judge=self._verdict,
             )
         if not self.has_episodes:
