@@ -31,7 +31,17 @@ from grpo_core.protocol.sandbox import (
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.splits import held_out
 from grpo_core.protocol.tools import DescribedTool, tool, tools_of
-from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.types import (
+    MASK,
+    Group,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    ToolCall,
+    Verdict,
+)
 from grpo_core.rubric import Rubric
 
 if TYPE_CHECKING:
@@ -82,6 +92,7 @@ __all__ = [
     "Spec",
     "Task",
     "TaskKey",
+    "ToolCall",
     "ToolEpisode",
     "Trainer",
     "UnknownNameError",

@@ -1,4 +1,4 @@
-"""Open and close services of environments, sandboxes and judges; load samplers and executors.
+"""Open and close sandboxes and judges of environments; load samplers, executors and endpoints.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from grpo_core.calls.deadline import describe, within
 from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.endpoint import Endpoint
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import Executor
@@ -32,7 +33,7 @@ _REPLICA = Spec("builtin", "grpo_core.train.policy.replica:Replica", extra="trai
 
 
 class ServiceConfig(Protocol):
-    """Names a sandbox, judge, sampler or executor and its settings, as sections of a config do."""
+    """Names a component and its settings, as sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -97,6 +98,15 @@ def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:
     """Return a new executor of the kind that `config` names, with validated settings."""
     executor: Executor = _open(host, "executor", config, prefix="verify.executor.settings")
     return executor
+
+
+def open_endpoint(host: PluginHost, config: ServiceConfig) -> Endpoint:
+    """Return a new endpoint of the kind that `config` names, with validated settings.
+
+    It does not listen before its `open`.
+    """
+    endpoint: Endpoint = _open(host, "endpoint", config, prefix="endpoint.settings")
+    return endpoint
 
 
 def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from grpo_core import ToolCall
 from grpo_core.protocol.endpoint import Choice, CompletionAnswer
-from grpo_core.protocol.types import ToolCall
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 

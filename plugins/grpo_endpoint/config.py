@@ -10,7 +10,7 @@ _MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig:
+class HttpConfig:
     """Settings of the endpoint `http`."""
 
     host: str = "127.0.0.1"

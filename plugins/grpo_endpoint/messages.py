@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from grpo_core import Message
-from grpo_core.protocol.types import ToolCall
+from grpo_core import Message, ToolCall
 from grpo_endpoint.errors import ApiError
 from grpo_endpoint.fields import Body, Content, Only, TextPart, joined, json_object
 

@@ -12,7 +12,7 @@ import uvicorn
 from grpo_core import GrpoError
 from grpo_core.protocol.endpoint import Access, Completer
 from grpo_endpoint.app import make_app
-from grpo_endpoint.config import EndpointConfig
+from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.connection import BoundedConnection
 from grpo_endpoint.listening import remove_socket, tcp_socket, unix_socket
 from grpo_endpoint.service import Service
@@ -30,9 +30,9 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 class HttpEndpoint:
     """An OpenAI-compatible server; see `grpo_core.protocol.endpoint.Endpoint`."""
 
-    Config = EndpointConfig
+    Config = HttpConfig
 
-    def __init__(self, config: EndpointConfig) -> None:
+    def __init__(self, config: HttpConfig) -> None:
         self.config = config
         self._service = Service(config)
         self._sockets: list[socket.socket] = []

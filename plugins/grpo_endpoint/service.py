@@ -15,7 +15,7 @@ from grpo_core.protocol.endpoint import (
     CompletionRequest,
     RefusedRequestError,
 )
-from grpo_endpoint.config import EndpointConfig
+from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.errors import ApiError
 from grpo_endpoint.gate import Client, Gate
 
@@ -30,7 +30,7 @@ class Service:
         config: the limits.
     """
 
-    def __init__(self, config: EndpointConfig) -> None:
+    def __init__(self, config: HttpConfig) -> None:
         self.config = config
         self.created = int(time.time())
         """When it was made, in seconds since 1970."""
