@@ -61,6 +61,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),
+        "serve": Entry(
+            "grpo_core.cli.serve",
+            "Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.",
+        ),
         "envs": Entry("grpo_core.cli.plugins", "List the environments that can be trained on."),
         "plugins": Entry(
             "grpo_core.cli.plugins",

@@ -187,12 +187,13 @@ class SamplerConfig(Section):
 
 
 class EndpointConfig(Section):
-    """Select the server by which agents reach the policy."""
+    """Select the server through which programs that speak the OpenAI API reach the policy: agents
+    of a run, and the clients of `grpo serve`."""
 
     name: str = "http"
-    """Server for environments with an agent, offered by a plugin."""
+    """Endpoint, which a plugin offers."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of that server."""
+    """Settings of the endpoint."""
 
 
 class OptimizerConfig(Section):

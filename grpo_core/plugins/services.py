@@ -1,4 +1,4 @@
-"""Open and close services of environments, sandboxes and judges; load samplers and executors.
+"""Open and close sandboxes and judges of environments; load samplers, executors and endpoints.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -33,7 +33,7 @@ _REPLICA = Spec("builtin", "grpo_core.train.policy.replica:Replica", extra="trai
 
 
 class ServiceConfig(Protocol):
-    """Names a service or engine and its settings, as sections of a config do."""
+    """Names a component and its settings, as sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -103,7 +103,7 @@ def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:
 def open_endpoint(host: PluginHost, config: ServiceConfig) -> Endpoint:
     """Return a new endpoint of the kind that `config` names, with validated settings.
 
-    It does not listen yet.
+    It does not listen before its `open`.
     """
     endpoint: Endpoint = _open(host, "endpoint", config, prefix="endpoint.settings")
     return endpoint

@@ -54,6 +54,7 @@ class Dialogues:
         self._policy, self._sampler, self._params = policy, sampler, params
         self._environments, self._overlap = environments, overlap
         self._seed, self._step = seed, step
+        self._drawing = Drawing(policy, sampler, params, seed, step)
 
     async def finished(
         self, attempts: Sequence[Attempt | AgentAttempt]
@@ -93,9 +94,7 @@ class Dialogues:
     ) -> None:
         """Play one dialogue to its end, in rounds or, where they are None, by itself."""
         if isinstance(attempt, AgentAttempt):
-            return await attempt.play(
-                Drawing(self._policy, self._sampler, self._params, self._seed, self._step)
-            )
+            return await attempt.play(self._drawing)
         if not await attempt.open(self._policy):
             return None
         if rounds is not None:
