@@ -16,7 +16,7 @@ import torch
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.protocol.types import Rollout, Task, TaskKey
+from grpo_core.protocol.types import Segment, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
@@ -121,9 +121,7 @@ async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
         pairs = [pair for pair in zip(chosen, completions, strict=True) if pair[1].token_ids]
         rows = [
             Row(
-                Rollout(
-                    (),
-                    completion.finish,
+                Segment(
                     prompt_ids,
                     completion.token_ids,
                     completion.logprobs,
