@@ -52,7 +52,6 @@ ORDER = """
     train/rollout
     train/update
     train/actor
-    train/serving
     train/run
     train/grpo
     train/sft
