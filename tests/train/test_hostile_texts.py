@@ -170,6 +170,8 @@ CASES: dict[str, list[Case]] = {
         ],
         lambda p: ["eval", "--run", p.forged(add_setting)],
     ],
+    "rescore": [lambda p: ["rescore", p.run], lambda p: ["rescore", p.forged(add_setting)]],
+    "compare": [lambda p: ["compare", p.run, p.run], lambda p: ["compare", p.run, NAME]],
     "export": [
         lambda p: [
             "export",
