@@ -186,6 +186,16 @@ class SamplerConfig(Section):
     """Settings of an engine that a plugin offers."""
 
 
+class EndpointConfig(Section):
+    """Select the server through which programs that speak the OpenAI API reach the policy: agents
+    of a run, and the clients of `grpo serve`."""
+
+    name: str = "http"
+    """Endpoint, which a plugin offers."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the endpoint."""
+
+
 class OptimizerConfig(Section):
     """Set the optimizer and its learning rate."""
 

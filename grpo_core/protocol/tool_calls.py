@@ -82,6 +82,18 @@ def _api_call(value: Any) -> ToolCall:
     return _call({"name": function.get("name"), "arguments": arguments, "id": value.get("id")})
 
 
+def text_beside_calls(text: str, format: ToolFormat) -> str:
+    """Return a text without the calls that `read_calls` reads in it."""
+    match format:
+        case "mistral":
+            return text.partition(_MISTRAL_MARK)[0]
+        case "llama":  # without the tag, the calls are the whole text
+            before, tag, _ = text.partition(_PYTHON_TAG)
+            return before if tag else ""
+        case _:
+            return _BLOCK.sub("", text)
+
+
 def format_of(template: object) -> ToolFormat:
     """Return the format that a chat template teaches; "hermes" if it teaches none.
 

@@ -37,6 +37,9 @@ _LOG_LINE_LIMIT = 10_000
 _TITLE_LIMIT = 500
 """The most characters of the title of the model card."""
 
+_RETURNED_LIMIT = 10_000
+"""The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
+
 _LEFTOVER = re.compile(r"\.lock|\.(config|evaluation)\.json\..*")
 """The names of files that may be left from what was killed before it started."""
 
@@ -353,10 +356,42 @@ def attempt_line(
         "messages": [message.to_json() for message in rollout.messages],
         "finish": rollout.finish,
         **({"reply_dropped": True} if rollout.reply_dropped else {}),
-        "tokens": len(rollout.token_ids),
+        "tokens": sum(len(segment.token_ids) for segment in rollout.segments),
         "versions": rollout.versions,
+        **_agent_fields(rollout),
         "verdict": None if verdict is None else verdict.to_json(),
     }
+
+
+def _agent_fields(rollout: Rollout) -> JsonObject:
+    """Return the fields that only the rollouts of agents have.
+
+    They are what the agent returned, or how long it is if that is too long, and of each segment, if
+    there are several, the tokens before its first turn, how many tokens it shares with an earlier
+    one at the start, the tokens after its prefix and those of each turn.
+    """
+    fields: JsonObject = {}
+    segments = rollout.segments
+    if rollout.later_segments:
+        fields["segments"] = [
+            {
+                "prompt_tokens": len(segment.prompt_ids),
+                "shared_tokens": max(map(segment.shared_with, segments[:number]), default=0),
+                "tokens": len(segment.token_ids),
+                "turns": turns,
+            }
+            for number, (segment, turns) in enumerate(
+                zip(segments, rollout.turns_by_segment, strict=True)
+            )
+        ]
+    if rollout.returned is not None:
+        length = len(json.dumps(rollout.returned, default=str))
+        fields |= (
+            {"returned": rollout.returned}
+            if length <= _RETURNED_LIMIT
+            else {"returned_length": length}
+        )
+    return fields
 
 
 def _model_card(title: str, config: JsonObject) -> str:

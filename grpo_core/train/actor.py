@@ -28,13 +28,10 @@ from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_pol
 from grpo_core.train.policy.memory import Footprint
 from grpo_core.train.policy.weights import PolicyWeights
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout.dialogue import (
-    Budget,
-    Dialogues,
-    budget_of,
-    make_request,
-    start_attempts,
-)
+from grpo_core.train.rollout.attempt import start_attempts
+from grpo_core.train.rollout.budget import Budget, budget_of
+from grpo_core.train.rollout.dialogue import Dialogues
+from grpo_core.train.rollout.draws import make_request
 from grpo_core.train.rollout.judging import Judging
 from grpo_core.verify.sources import Source, Sources
 
@@ -333,7 +330,7 @@ class Actor:
             async with aclosing(dialogues.finished(own_attempts)) as finished:
                 async for place in finished:
                     attempt = own_attempts[place]
-                    conversation = attempt.transcript.conversation
+                    conversation = attempt.conversation
                     if judging is not None and conversation is not None:
                         judging.begin(place, attempt.rollout(), conversation)
                     else:

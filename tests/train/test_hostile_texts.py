@@ -196,6 +196,8 @@ CASES: dict[str, list[Case]] = {
             p.new("b"),
         ],
     ],
+    "rescore": [lambda p: ["rescore", p.run], lambda p: ["rescore", p.forged(add_setting)]],
+    "compare": [lambda p: ["compare", p.run, p.run], lambda p: ["compare", p.run, NAME]],
     "export": [
         lambda p: [
             "export",
