@@ -26,47 +26,7 @@ from grpo_core.train.rollout.completions import (
 
 DEFAULT_TOKENS = 1024
 """The budget of a request that names none, where the config names none either."""
-_QUIET_SECONDS = 0.005
-_LONGEST_WAIT = 0.05
 _POLL_SECONDS = 0.1
-
-
-class Gathering:
-    """Hold requests back for a moment, so that those that come together are sampled together.
-
-    The built-in engine computes in one batch what arrives in one pass of the event loop, and
-    requests that clients send at the same time arrive within some milliseconds.
-
-    Args:
-        quiet_seconds: requests are held back until none came for this long.
-        longest_wait: but no longer than this, in seconds.
-    """
-
-    def __init__(
-        self, *, quiet_seconds: float = _QUIET_SECONDS, longest_wait: float = _LONGEST_WAIT
-    ) -> None:
-        self._quiet_seconds, self._longest_wait = quiet_seconds, longest_wait
-        self._held: list[asyncio.Future[None]] = []
-        self._releasing: asyncio.Task[None] | None = None
-
-    async def join(self) -> None:
-        """Wait for the others; all that waited go on in the same pass of the event loop."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._held.append(future)
-        if self._releasing is None or self._releasing.done():
-            self._releasing = asyncio.create_task(self._release())
-        await future
-
-    async def _release(self) -> None:
-        loop = asyncio.get_running_loop()
-        started, count = loop.time(), 0
-        while count < len(self._held) and loop.time() - started < self._longest_wait:
-            count = len(self._held)
-            await asyncio.sleep(self._quiet_seconds)
-        held, self._held = self._held, []
-        for future in held:
-            if not future.done():
-                future.set_result(None)
 
 
 class PolicyCompleter:
@@ -91,7 +51,6 @@ class PolicyCompleter:
         self._policy, self._sampler = actor.policy, actor.sampler
         self._params = actor.config.sampling.params()
         self._default_tokens = actor.config.sampling.max_new_tokens or DEFAULT_TOKENS
-        self._gathering = Gathering()
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
@@ -118,16 +77,12 @@ class PolicyCompleter:
 
     async def _sample(self, requests: list[Request]) -> list[Completion]:
         """Return the completion of each request; the first failure gives up the others."""
-        tasks = [asyncio.create_task(self._generate(request)) for request in requests]
+        tasks = [asyncio.create_task(self._sampler.generate(request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
-
-    async def _generate(self, request: Request) -> Completion:
-        await self._gathering.join()
-        return await self._sampler.generate(request)
 
 
 async def serve(
