@@ -23,7 +23,6 @@ from grpo_core.train.rollout.completions import (
     sampling_params,
     token_budget,
 )
-from grpo_core.train.rollout.gathering import Gathering
 
 DEFAULT_TOKENS = 1024
 """The budget of a request that names none, where the config names none either."""
