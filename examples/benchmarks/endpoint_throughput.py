@@ -98,7 +98,7 @@ async def served_round(driver: subprocess.Popen[str]) -> tuple[float, int]:
 
 async def compare(actor: Any, options: argparse.Namespace) -> list[dict[str, float]]:
     """Return the tokens per second of both ways, for each round."""
-    from grpo_core.train.serving import PolicyCompleter
+    from grpo_core.train.run.serving import PolicyCompleter
 
     from grpo_core.config.settings import EndpointConfig
     from grpo_core.plugins.host import PluginHost

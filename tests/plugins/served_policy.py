@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_core.train.serving import PolicyCompleter
+from grpo_core.train.run.serving import PolicyCompleter
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, Request, Sampler

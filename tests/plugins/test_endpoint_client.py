@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from grpo_core.train.serving import PolicyCompleter
+from grpo_core.train.run.serving import PolicyCompleter
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
