@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import (
@@ -31,7 +32,17 @@ from grpo_core.protocol.sandbox import (
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.splits import held_out
 from grpo_core.protocol.tools import DescribedTool, tool, tools_of
-from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.types import (
+    MASK,
+    Group,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    ToolCall,
+    Verdict,
+)
 from grpo_core.rubric import Rubric
 
 if TYPE_CHECKING:
@@ -51,6 +62,7 @@ _LAZY = {
 sqlite3."""
 __all__ = [
     "MASK",
+    "AgentEnvironment",
     "Alarm",
     "Call",
     "CommandResult",
@@ -82,6 +94,7 @@ __all__ = [
     "Spec",
     "Task",
     "TaskKey",
+    "ToolCall",
     "ToolEpisode",
     "Trainer",
     "UnknownNameError",

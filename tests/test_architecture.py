@@ -71,10 +71,13 @@ PUBLIC_MODULES = {
     "grpo_core.testing",
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
     "grpo_core.protocol.tools",  # for a reply of one's own that answers calls
+    "grpo_core.protocol.endpoint",  # what an endpoint is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
+    "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint
+    "grpo_core.calls.api_settings",  # its address and key
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 
@@ -155,6 +158,8 @@ OWN_WORDS = {
     "judge",
     "dataset",
     "terminal",
+    "endpoint",
+    "http",
     "recipes",
     "grpo",
     "auto",

@@ -49,6 +49,14 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "(supervised fine-tuning, a warm start).",
         ),
         "eval": Entry("grpo_core.cli.evaluate", "Measure a run or a model on held-out tasks."),
+        "rescore": Entry(
+            "grpo_core.cli.rescore",
+            "Judge the saved rollouts of a run again, and list which verdicts changed.",
+        ),
+        "compare": Entry(
+            "grpo_core.cli.compare",
+            "Compare two runs or evaluations on the same held-out tasks.",
+        ),
         "export": Entry(
             "grpo_core.cli.export",
             "Write the good rollouts of a run as examples (rejection sampling), "
@@ -60,6 +68,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
+        ),
+        "serve": Entry(
+            "grpo_core.cli.serve",
+            "Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.",
         ),
         "envs": Entry("grpo_core.cli.plugins", "List the environments that can be trained on."),
         "plugins": Entry(

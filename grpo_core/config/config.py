@@ -47,6 +47,7 @@ class RunConfig(settings.Section):
     model: settings.ModelConfig = settings.ModelConfig()
     sampling: settings.SamplingConfig = settings.SamplingConfig()
     sampler: settings.SamplerConfig = settings.SamplerConfig()
+    endpoint: settings.EndpointConfig = settings.EndpointConfig()
     rollout: settings.RolloutConfig = settings.RolloutConfig()
     optimizer: settings.OptimizerConfig = settings.OptimizerConfig()
     schedule: settings.ScheduleConfig = settings.ScheduleConfig()

@@ -35,6 +35,7 @@ _ARGUMENTS: Mapping[Kind, tuple[tuple[int, ...], str]] = {
     ),
     "sampler": ((2,), "(settings, model)"),
     "executor": ((1,), "(settings)"),
+    "endpoint": ((1,), "(settings)"),
     "tracker": ((1,), "(run_dir)"),
 }
 """How many positional arguments a component is called with, and which, for the user."""

@@ -1,4 +1,4 @@
-"""Open and close services of environments, sandboxes and judges; load samplers and executors.
+"""Open and close sandboxes and judges of environments; load samplers, executors and endpoints.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from grpo_core.calls.deadline import describe, within
 from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.endpoint import Endpoint
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import Executor
@@ -32,7 +33,7 @@ _REPLICA = Spec("builtin", "grpo_core.train.policy.replica:Replica", extra="trai
 
 
 class ServiceConfig(Protocol):
-    """Names a sandbox, judge, sampler or executor and its settings, as sections of a config do."""
+    """Names a component and its settings, as sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -99,6 +100,15 @@ def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:
     return executor
 
 
+def open_endpoint(host: PluginHost, config: ServiceConfig) -> Endpoint:
+    """Return a new endpoint of the kind that `config` names, with validated settings.
+
+    It does not listen before its `open`.
+    """
+    endpoint: Endpoint = _open(host, "endpoint", config, prefix="endpoint.settings")
+    return endpoint
+
+
 def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:
     """Return a new service with validated settings; `prefix` is the path of these in a recipe."""
     component = host.load(kind, config.name)
@@ -139,6 +149,17 @@ def _sandbox_fingerprint(sandbox: Sandbox) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Names a service without settings."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_HTTP = _Named("http")
+
+
 class Lender:
     """Provide environments with the services that they need.
 
@@ -151,6 +172,7 @@ class Lender:
         host: PluginHost,
         sandbox: ServiceConfig,
         judges: Mapping[str, ServiceConfig] = MappingProxyType({}),
+        endpoint: ServiceConfig = _HTTP,
     ) -> None:
         """Prepare the services; nothing is created yet.
 
@@ -159,12 +181,15 @@ class Lender:
             sandbox: kind and settings of the sandbox.
             judges: kind and settings of each judge, by the name under which environments request
                 it.
+            endpoint: kind and settings of the endpoint.
         """
         self._host = host
         self._sandbox_config = sandbox
         self._sandboxes: dict[str, Sandbox] = {}
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
+        self._endpoint_config = endpoint
+        self._endpoints: dict[str, Endpoint] = {}
 
     def services(self, environment_class: type[Environment[Any]], config: Any = None) -> Services:
         """Return the services that an environment needs.
@@ -194,7 +219,14 @@ class Lender:
         return Services(
             sandboxes=self._sandboxes if "sandbox" in needs else {},
             judges=self._judges if "judge" in needs else {},
+            endpoints=self.endpoints() if "endpoint" in needs else {},
         )
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of agents by its name, "default"."""
+        if not self._endpoints:
+            self._endpoints["default"] = open_endpoint(self._host, self._endpoint_config)
+        return self._endpoints
 
     async def close(self) -> None:
         """Close all services.
@@ -202,7 +234,8 @@ class Lender:
         A service that fails to close is logged and not raised: the results that were computed
         matter more than a clean shutdown.
         """
-        services: list[tuple[str, Sandbox | Judge]] = [
+        services: list[tuple[str, Sandbox | Judge | Endpoint]] = [
+            *(("endpoint", endpoint) for endpoint in self._endpoints.values()),
             *((f"judge {name!r}", judge) for name, judge in self._judges.items()),
             *(("sandbox", sandbox) for sandbox in self._sandboxes.values()),
         ]

@@ -42,6 +42,7 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         "eval.also": _section(config, "eval").get("also"),
         "sandbox.name": sandbox.get("name"),
         "sampler.name": _section(config, "sampler").get("name"),
+        "endpoint.name": _section(config, "endpoint").get("name"),
         "verify.executor.name": executor.get("name"),
         **{f"mixture.{name}": str(name) for name in _section(config, "mixture")},
     }
@@ -55,6 +56,10 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         for name, text in _iter_strings(settings, f"{section}.settings"):
             if "/" in text:  # the path of a program or an image, or an address
                 risky[name] = text
+    settings = _section(config, "endpoint").get("settings")
+    for name, text in _iter_strings(settings, "endpoint.settings"):
+        if re.search("[/.:]", text):  # an address at which it listens, or the path of a socket
+            risky[name] = text
     for name, text in _iter_strings(executor.get("settings"), "verify.executor.settings"):
         if "/" in text or ":" in text:  # an address to which tasks are sent, also as HOST:PORT
             risky[name] = text

@@ -17,7 +17,7 @@ from grpo_core.train.compute.kv import keeps_everything, open_cache
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.selfcheck import Sampling, Training
-from grpo_core.train.rollout.dialogue import uniforms
+from grpo_core.train.rollout.draws import uniforms
 
 from . import architectures
 from .arrange import sampled

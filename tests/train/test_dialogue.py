@@ -23,7 +23,7 @@ from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.rollout.dialogue import Budget
+from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier

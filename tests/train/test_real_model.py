@@ -23,7 +23,7 @@ from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Training
-from grpo_core.train.rollout.dialogue import uniforms
+from grpo_core.train.rollout.draws import uniforms
 
 from .arrange import micro_batches, sampled
 

@@ -24,7 +24,8 @@ from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.rollout.dialogue import Budget, uniforms
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.draws import uniforms
 
 from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer

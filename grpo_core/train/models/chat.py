@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,13 @@ from jinja2 import TemplateError
 
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.tool_calls import ToolFormat, calls_of, format_of, read_calls
+from grpo_core.protocol.tool_calls import (
+    ToolFormat,
+    calls_of,
+    format_of,
+    read_calls,
+    text_beside_calls,
+)
 from grpo_core.protocol.types import Message, ToolCall
 
 _LAST_MESSAGE_MARK = "WHAT THE POLICY SAID 7c94f1"
@@ -22,6 +29,9 @@ The tokens that the policy wrote are kept as they are and never tokenised again.
 """
 _LINK = re.compile("[A-Za-z0-9]{9}")
 """An id of a call, as templates want it that link results to calls."""
+
+_BLOCK = "<tool_call>\n{}\n</tool_call>"
+"""A call as it stands in a content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,9 @@ class Frame:
     """JSON schemas of the functions that the policy may call."""
     tool_format: ToolFormat | None = None
     """How the policy writes tool calls; None: as the template teaches."""
+    calls_apart: bool = False
+    """Whether the policy's calls stand in `Message.tool_calls` alone, as an endpoint's clients send
+    them, so that the template has to write them; otherwise they stand in the contents."""
 
 
 def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
@@ -120,6 +133,32 @@ def tool_calls(
     return calls if calls and calls != calls_of(bare_text) else None
 
 
+def split_calls(
+    tokenizer: Any, token_ids: Sequence[int], frame: Frame
+) -> tuple[str, tuple[ToolCall, ...]]:
+    """Return the text that the policy wrote beside its calls of tools, and these calls.
+
+    A turn with a call whose form is wrong is text and holds no calls.
+
+    Args:
+        tokenizer: its tokenizer.
+        token_ids: the turn, without the token that ends it.
+        frame: the tools, and how they are called.
+    """
+    bare_text = str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
+    if not frame.tools:
+        return bare_text, ()
+    text = str(tokenizer.decode(list(token_ids)))
+    tool_format = frame.tool_format or format_of(tokenizer.chat_template)
+    calls = read_calls(text, tool_format, frame.tools)
+    if not calls or any(call.error for call in calls):
+        return bare_text, ()
+    beside = text_beside_calls(text, tool_format)
+    for token in tokenizer.all_special_tokens:
+        beside = beside.replace(token, "")
+    return beside.strip(), calls
+
+
 def _results_text(
     tokenizer: Any, dialogue: Sequence[Message], reply: Sequence[Message], frame: Frame
 ) -> str:
@@ -152,19 +191,9 @@ def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
         results = len(list(takewhile(lambda other: other.role == "tool", messages[place + 1 :])))
         if message.role == "assistant" and results:
             calls = [*(message.tool_calls or ()), *[ToolCall()] * results][:results]
-            unanswered = [
-                call.id if _LINK.fullmatch(call.id) else f"call{place:02d}{number:03d}"[-9:]
-                for number, call in enumerate(calls)
-            ]
+            unanswered = _call_ids(calls, place)
             entry["content"] = ""
-            entry["tool_calls"] = [
-                {
-                    "id": call_id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": dict(call.arguments)},
-                }
-                for call_id, call in zip(unanswered, calls, strict=True)
-            ]
+            entry["tool_calls"] = _call_dicts(list(zip(unanswered, calls, strict=True)))
         elif message.role == "tool" and unanswered:
             entry["tool_call_id"] = unanswered.pop(0)
         dicts.append(entry)
@@ -173,12 +202,56 @@ def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
     """Return messages as the template writes them, up to where the policy's turn begins."""
-    dicts = (
-        _linked(messages)
-        if _links_calls(tokenizer)
-        else [{"role": message.role, "content": message.content} for message in messages]
-    )
+    if frame.calls_apart:
+        dicts = _with_calls(tokenizer, messages)
+    elif _links_calls(tokenizer):
+        dicts = _linked(messages)
+    else:
+        dicts = [{"role": message.role, "content": message.content} for message in messages]
     return _render_dicts(tokenizer, dicts, frame)
+
+
+def _with_calls(tokenizer: Any, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages whose calls stand beside the contents, as the template takes them.
+
+    A template that knows no calls gets them in the contents, in the form that `calls_of` reads.
+    """
+    knows_calls = "tool_calls" in str(tokenizer.chat_template)
+    dicts: list[dict[str, Any]] = []
+    unanswered: list[tuple[str, ToolCall]] = []
+    for place, message in enumerate(messages):
+        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        calls = message.tool_calls or ()
+        if calls and knows_calls:
+            unanswered = list(zip(_call_ids(calls, place), calls, strict=True))
+            entry["tool_calls"] = _call_dicts(unanswered)
+        elif calls:
+            written = [_BLOCK.format(json.dumps(_function(call))) for call in calls]
+            entry["content"] = "\n".join(filter(None, (message.content, *written)))
+        elif message.role == "tool" and unanswered:
+            entry["tool_call_id"], call = unanswered.pop(0)
+            entry["name"] = call.name
+        dicts.append(entry)
+    return dicts
+
+
+def _call_ids(calls: Sequence[ToolCall], place: int) -> list[str]:
+    """Return the ids of the calls in the message at `place`, as templates want them."""
+    return [
+        call.id if _LINK.fullmatch(call.id) else f"call{place:02d}{number:03d}"[-9:]
+        for number, call in enumerate(calls)
+    ]
+
+
+def _call_dicts(calls: Sequence[tuple[str, ToolCall]]) -> list[dict[str, Any]]:
+    """Return calls, each with its id, as templates take them."""
+    return [
+        {"id": call_id, "type": "function", "function": _function(call)} for call_id, call in calls
+    ]
+
+
+def _function(call: ToolCall) -> dict[str, Any]:
+    return {"name": call.name, "arguments": dict(call.arguments)}
 
 
 def _links_calls(tokenizer: Any) -> bool:

@@ -395,6 +395,45 @@ class Policy:
         """
         return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
 
+    def encode_chat(
+        self, messages: tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[int, ...]:
+        """Return the tokens of a chat whose calls of tools stand in `Message.tool_calls` alone.
+
+        Args:
+            messages: the chat.
+            tools: JSON schemas of functions that the policy may call.
+        """
+        frame = replace(self.frame, tools=tools, calls_apart=True)
+        return chat.encode(self.tokenizer, messages, frame)
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text that stands in the middle of another."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def encode_after(
+        self,
+        messages: tuple[Message, ...],
+        more: tuple[Message, ...],
+        *,
+        last: int,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> tuple[int, ...]:
+        """Return the tokens that follow a chat whose tokens are known, as for `encode_chat`.
+
+        Args:
+            messages: the chat; it ends with a turn of the policy.
+            more: the messages after it.
+            last: the last token of that turn.
+            tools: JSON schemas of functions that the policy may call.
+
+        Raises:
+            ConfigError: the template refuses the messages.
+        """
+        frame = replace(self.frame, tools=tools, calls_apart=True)
+        end_id = last if last in self.end_ids else None
+        return tuple(chat.encode_reply(self.tokenizer, (), messages, more, frame, end_id=end_id))
+
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
         """Return the tokens of `answer` as the policy would have generated it.
 
@@ -444,6 +483,22 @@ class Policy:
         """
         ended = bool(token_ids) and token_ids[-1] in self.end_ids
         return chat.tool_calls(
+            self.tokenizer,
+            token_ids[: len(token_ids) - ended],
+            replace(self.frame, tools=tools),
+        )
+
+    def split_calls(
+        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[str, tuple[ToolCall, ...]]:
+        """Return the text that the policy wrote beside its calls of tools, and these calls.
+
+        Args:
+            token_ids: the tokens of the turn.
+            tools: JSON schemas of functions that the policy may call.
+        """
+        ended = bool(token_ids) and token_ids[-1] in self.end_ids
+        return chat.split_calls(
             self.tokenizer,
             token_ids[: len(token_ids) - ended],
             replace(self.frame, tools=tools),

@@ -23,7 +23,7 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import BUILTIN
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.selfcheck import Sampling
-from grpo_core.train.rollout.dialogue import make_request
+from grpo_core.train.rollout.draws import make_request
 
 PROMPTS, TOKENS = 4, 16
 """The longest of the first prompts, and tokens sampled after each."""

@@ -1,0 +1,170 @@
+"""Implement `grpo serve`, which serves a run or a model to clients of the OpenAI API."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from grpo_core.calls.deadline import wait_for
+from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
+from grpo_core.cli.output import needs_training, print_line, remark
+from grpo_core.cli.run_config import read_eval_config
+from grpo_core.cli.stopping import stoppable
+from grpo_core.config.config import RunConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_endpoint
+from grpo_core.protocol.endpoint import Access
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.observer import Observer
+from grpo_core.verify.sources import Sources
+
+app = typer.Typer()
+
+KEY_VARIABLE = "GRPO_SERVE_KEY"
+_PORT = 8000
+_GATHER_MS = 5.0
+"""Clients that send requests at the same time do so within some milliseconds."""
+
+
+@app.command(epilog="Example: grpo serve runs/first --port 8000")
+def serve(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|MODEL",
+            help="A finished run's folder; or a hub id, a model's folder or an alias.",
+            show_default=False,
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
+    ] = _PORT,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            help="Address to listen at; others than this machine's own need a key. "
+            "\\[default: 127.0.0.1]",
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            help="Also listen at a Unix socket with this path.",
+            readable=False,
+            show_default=False,
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            envvar=KEY_VARIABLE,
+            help="Key that clients have to send. In the variable, other users of this machine do "
+            "not see it.",
+            show_default=False,
+        ),
+    ] = None,
+    max_new_tokens: MaxNewTokens = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    settings: Settings = None,
+    trust: Trust = False,
+) -> None:
+    """Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.
+
+    Requests say how they are sampled; what they leave open is as in the run, or as
+    `--set sampling.NAME=VALUE` says. Ctrl-C ends it.
+    """
+    run = Path(policy) if _is_run(Path(policy)) else None
+    options: dict[str, Any] = {
+        "sampling.gather_ms": _GATHER_MS,
+        "sampling.max_new_tokens": max_new_tokens,
+        "model.device": device,
+        "model.dtype": dtype,
+        "endpoint.settings.model": _public_name(policy),
+        "endpoint.settings.host": host,
+        "endpoint.settings.port": port,
+        "endpoint.settings.socket": None if socket is None else str(socket),
+    }
+    if run is None:
+        options |= {"environment": "none", "model.name": policy}
+    config = read_eval_config((), run, options, settings or [], trust=trust)
+    _check_key(key, str(config.endpoint.settings.get("host", "localhost")))
+    _serve(config, key or "")
+
+
+def _serve(config: RunConfig, key: str) -> None:
+    """Serve the policy of a config until a signal comes."""
+    endpoint = open_endpoint(PluginHost(), config.endpoint)
+    remark(f"loading {config.model.name}")
+    with needs_training("grpo serve"):
+        from grpo_core.train.actor import build_actor
+        from grpo_core.train.build import find_ranks
+        from grpo_core.train.policy.choose import choose_sampler
+        from grpo_core.train.run.serving import serve
+    actor = build_actor(
+        config,
+        Sources([]),
+        ranks=find_ranks(config),
+        observer=Observer(),
+        make_sampler=choose_sampler(config, PluginHost()),
+    )
+    with stoppable(actor.stop, "giving up the requests in progress"):
+        wait_for(
+            serve(actor, endpoint, key=key, on_open=_print_access), on_interrupt=actor.stop.make
+        )
+
+
+def _print_access(access: Access) -> None:
+    """Say how clients reach the server."""
+    shown_key = "KEY, the one that you chose" if access.key else "any text, as clients need one"
+    print_line(f"serving {access.model} at {access.base_url}; Ctrl-C ends it")
+    print_line(f"OPENAI_BASE_URL={access.base_url}")
+    print_line(f"OPENAI_API_KEY={shown_key}")
+    print_line(f"model: {access.model}")
+    if access.socket is not None:
+        print_line(f"Unix socket: {access.socket}")
+
+
+def _is_run(path: Path) -> bool:
+    """Return whether a path is a run folder, finished or not; a model's folder is none."""
+    return (path / "config.json").is_file() and any(
+        (path / name).is_dir() for name in ("final", "checkpoints")
+    )
+
+
+def _public_name(policy: str) -> str:
+    """Return the name under which clients know a run or a model: that of its folder, if any."""
+    return Path(policy).resolve().name if Path(policy).exists() else policy
+
+
+def _check_key(key: str | None, host: str) -> None:
+    """Refuse a key that cannot be sent, and a host that others reach without a key.
+
+    Raises:
+        ConfigError: it is so.
+    """
+    if key is not None and not re.fullmatch(r"[!-~]+", key):
+        raise ConfigError(
+            "the key is empty or has characters that cannot be sent; choose one of letters, "
+            "digits and signs of ASCII, without spaces"
+        )
+    if not key and not _is_local(host):
+        raise ConfigError(
+            f"--host {host} lets other machines use the policy; choose a key for them: "
+            f"{KEY_VARIABLE}=KEY grpo serve ..., or --key KEY"
+        )
+
+
+def _is_local(host: str) -> bool:
+    """Return whether only programs on this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

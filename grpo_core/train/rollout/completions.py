@@ -1,0 +1,159 @@
+"""Turn requests of an endpoint's clients into tokens, and completions into their answers."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+from grpo_core.protocol.types import Message
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.rollout.draws import draw_uniforms
+
+
+def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]:
+    """Return the tokens (P,) that a request asks to continue.
+
+    Raises:
+        RefusedRequestError: it has none, they are not the model's, or its chat template refuses
+            the messages.
+    """
+    prompt = request.prompt
+    try:
+        if isinstance(prompt, str):
+            prompt_ids = policy.encode(prompt)
+        elif messages := tuple(part for part in prompt if isinstance(part, Message)):
+            prompt_ids = policy.encode_chat(messages, tools=request.tools)
+        else:
+            prompt_ids = _checked_tokens(policy, [part for part in prompt if isinstance(part, int)])
+    except ConfigError as error:
+        raise RefusedRequestError(str(error)) from None
+    if not prompt_ids:
+        raise RefusedRequestError("the prompt has no tokens; send a text that is not empty")
+    return prompt_ids
+
+
+def token_budget(
+    policy: Policy, request: CompletionRequest, prompt_ids: Sequence[int], *, default: int
+) -> int:
+    """Return the most tokens of a completion of the request.
+
+    Args:
+        policy: its context is the limit.
+        request: the request.
+        prompt_ids: the tokens (P,) that it continues.
+        default: the budget of a request that names none; it is less where the context has less
+            room.
+
+    Raises:
+        RefusedRequestError: the context has no room for the tokens that the request names, or for
+            any.
+    """
+    if policy.context is None:
+        return request.max_tokens or default
+    room = policy.context - len(prompt_ids)
+    wanted = request.max_tokens or 1
+    if wanted > room:
+        raise RefusedRequestError(
+            f"a prompt of {len(prompt_ids)} tokens and {wanted} new ones exceed the model's "
+            f"context of {policy.context} tokens; shorten the messages or lower max_tokens"
+        )
+    return request.max_tokens or min(default, room)
+
+
+def sampling_params(request: CompletionRequest, defaults: SamplingParams) -> SamplingParams:
+    """Return how the completions of a request are drawn; what it leaves open is in `defaults`."""
+    return replace(
+        defaults,
+        temperature=defaults.temperature if request.temperature is None else request.temperature,
+        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        stop=request.stop or defaults.stop,
+    )
+
+
+def random_key(seed: int | None, number: int) -> int:
+    """Return 128 bits that fix the random numbers of a completion.
+
+    Args:
+        seed: the seed of its request; None: the bits are drawn at random.
+        number: number of the completion among those of the request.
+    """
+    if seed is None:
+        return secrets.randbits(128)
+    digest = hashlib.sha256(f"endpoint {seed} {number}".encode()).digest()
+    return int.from_bytes(digest[:16], "big")
+
+
+def sampler_request(
+    prefix: tuple[int, ...], params: SamplingParams, *, key: int, count: int
+) -> Request:
+    """Return the sampler's request for at most `count` tokens after `prefix`.
+
+    Args:
+        prefix: the tokens (P,) to continue.
+        params: how tokens are drawn.
+        key: 128 bits that fix the random numbers.
+        count: the budget of tokens.
+    """
+    return Request(prefix, draw_uniforms(key, count), params, seed=key & (2**64 - 1))
+
+
+def make_choice(
+    policy: Policy,
+    prompt_ids: Sequence[int],
+    completion: Completion,
+    *,
+    stop: Sequence[str] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> Choice:
+    """Return a completion as the client gets it.
+
+    Args:
+        policy: the policy whose tokens these are.
+        prompt_ids: the tokens (P,) that were continued.
+        completion: the tokens that were drawn.
+        stop: the strings that end a completion.
+        tools: JSON schemas of the functions that the policy may call.
+    """
+    token_ids = completion.token_ids
+    text = _before_stop(policy.completion_text(prompt_ids, token_ids), stop)
+    beside, calls = policy.split_calls(token_ids, tools=tools) if tools else ("", ())
+    message = Message("assistant", text)
+    if calls:
+        # The ids depend on nothing but the tokens: they may become a part of later prompts.
+        digest = hashlib.sha256(repr((tuple(prompt_ids), token_ids)).encode()).hexdigest()
+        numbered = [replace(call, id=f"{digest[:7]}{place:02}") for place, call in enumerate(calls)]
+        message = Message("assistant", _before_stop(beside, stop), tuple(numbered))
+    return Choice(
+        text=text,
+        message=message,
+        finish="tool_calls" if calls else "length" if completion.finish == "length" else "stop",
+        token_ids=token_ids,
+        tokens=tuple(policy.tokenizer.decode([token]) for token in token_ids),
+        logprobs=completion.logprobs,
+    )
+
+
+def _checked_tokens(policy: Policy, token_ids: Sequence[int]) -> tuple[int, ...]:
+    """Return token ids that a client sent.
+
+    Raises:
+        RefusedRequestError: the model has no such tokens.
+    """
+    count = policy.model.config.get_text_config(decoder=True).vocab_size
+    if strange := [token for token in token_ids if not 0 <= token < count]:
+        raise RefusedRequestError(
+            f"the prompt has the token {strange[0]}, but the model's tokens are 0 to {count - 1}"
+        )
+    return tuple(token_ids)
+
+
+def _before_stop(text: str, stop: Sequence[str]) -> str:
+    """Return a text up to the first stop string in it."""
+    places = [text.find(string) for string in stop]
+    return text[: min((place for place in places if place >= 0), default=len(text))]

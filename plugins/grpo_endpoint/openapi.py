@@ -1,0 +1,113 @@
+"""Describe the server as an OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
+import grpo_core
+from grpo_endpoint.answers import ChatCompletion, Health, Model, Models, TextCompletion
+from grpo_endpoint.chat import ChatBody
+from grpo_endpoint.errors import ErrorBody
+from grpo_endpoint.text import TextBody
+
+_ERRORS: Mapping[int, str] = {
+    400: "The request is not valid, or contradicts what the server can do.",
+    401: "The key is missing, unknown, or no longer in use.",
+    404: "There is no such model.",
+    413: "The body is too large.",
+    429: "Too many requests wait; Retry-After says when to come again.",
+    500: "The server failed.",
+    503: "The policy cannot be sampled now, or the server closes; Retry-After says when to come "
+    "again.",
+    504: "There was no answer in time.",
+}
+_TYPES: Mapping[Any, JsonSchemaMode] = {
+    ChatBody: "validation",
+    TextBody: "validation",
+    ChatCompletion: "serialization",
+    TextCompletion: "serialization",
+    Models: "serialization",
+    Model: "serialization",
+    Health: "serialization",
+    ErrorBody: "serialization",
+}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document of the server."""
+    places, definitions = TypeAdapter.json_schemas(
+        [(kind, mode, TypeAdapter(kind)) for kind, mode in _TYPES.items()],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas = {kind: places[kind, mode] for kind, mode in _TYPES.items()}
+    error = _json(schemas[ErrorBody])
+
+    def operation(
+        name: str, summary: str, result: Any, *errors: int, body: Any = None, stream: bool = False
+    ) -> dict[str, Any]:
+        content = _json(schemas[result])
+        if stream:
+            content["text/event-stream"] = {"schema": {"type": "string"}}
+        responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
+        for status in errors:
+            responses[str(status)] = {"description": _ERRORS[status], "content": error}
+        found: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
+        if body is not None:
+            found["requestBody"] = {"required": True, "content": _json(schemas[body])}
+        if 401 not in errors:
+            found["security"] = []
+        return found
+
+    asked = (400, 401, 404, 413, 429, 500, 503, 504)
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "The policy of grpo-core",
+            "version": grpo_core.__version__,
+            "description": "A server that speaks a part of the OpenAI API.",
+        },
+        "paths": {
+            "/v1/chat/completions": {
+                "post": operation(
+                    "createChatCompletion",
+                    "Continue a chat.",
+                    ChatCompletion,
+                    *asked,
+                    body=ChatBody,
+                    stream=True,
+                )
+            },
+            "/v1/completions": {
+                "post": operation(
+                    "createCompletion",
+                    "Continue a text.",
+                    TextCompletion,
+                    *asked,
+                    body=TextBody,
+                    stream=True,
+                )
+            },
+            "/v1/models": {"get": operation("listModels", "List the models.", Models, 401, 503)},
+            "/v1/models/{model}": {
+                "get": operation("retrieveModel", "Describe a model.", Model, 401, 404, 503),
+                "parameters": [name],
+            },
+            "/health": {"get": operation("health", "Tell whether it serves.", Health, 503)},
+        },
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}],
+    }
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
