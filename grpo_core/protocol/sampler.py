@@ -14,6 +14,10 @@ from typing import Any, ClassVar, Protocol
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Finish
 
+JSON_WHITESPACE = r" |\n {0,40}"
+"""What may stand between the parts of JSON, as a regular expression: nothing, a space, or a line
+break with an indentation. Where any whitespace may, small models write little else."""
+
 
 class UnsupportedSchemaError(GrpoError):
     """The JSON schema of a request is not valid, or cannot be followed; the message says why."""

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from grpo_core import GrpoError
-from grpo_core.protocol.sampler import Completion, ModelToSample, Request
+from grpo_core.protocol.sampler import JSON_WHITESPACE, Completion, ModelToSample, Request
 from grpo_vllm.client import ServerFailedError
 
 _LARGEST_SEED = 2**63 - 1
+_OPTIONS = {"x-guidance": {"whitespace_pattern": JSON_WHITESPACE}}
+"""What a JSON schema says to the library that follows it."""
 SCORED_AT_ONCE = 64
 """Tokens that one request scores; vLLM allows 128."""
 
@@ -33,7 +35,7 @@ def completion_body(request: Request, model: str, end_ids: frozenset[int]) -> di
         "max_tokens": len(request.uniforms),
         "temperature": params.temperature,
         **_narrowing(request),
-        **({} if schema is None else {"structured_outputs": {"json": dict(schema)}}),
+        **({} if schema is None else {"structured_outputs": {"json": {**_OPTIONS, **schema}}}),
         "seed": request.seed & _LARGEST_SEED,
         "stop": list(params.stop),
         "include_stop_str_in_output": True,

@@ -199,8 +199,10 @@ def test_a_json_schema_is_the_servers_business_and_the_log_probs_are_of_the_full
         assert found.logprobs == pytest.approx([-token / 100 for token in range(11, 16)])
         assert found.kept_mass == pytest.approx(math.exp(-1))
         asked, scored = fake.asked()[-2:]
-        assert asked["structured_outputs"] == {"json": schema}
-        assert list(asked["structured_outputs"]["json"]["properties"]) == ["b", "a"]
+        sent = asked["structured_outputs"]["json"]
+        assert sent.pop("x-guidance").keys() == {"whitespace_pattern"}
+        assert sent == schema
+        assert list(sent["properties"]) == ["b", "a"]
         assert "structured_outputs" not in scored
     assert follows_schemas(fake.sampler())
 
@@ -341,6 +343,7 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
     assert {
         "--dtype=float32",
         "--logprobs-mode=processed_logprobs",
+        "--structured-outputs-config.backend=guidance",
         "--enable-prefix-caching",
         "--no-enable-chunked-prefill",  # on a CPU
         "--enable-lora",

@@ -57,6 +57,25 @@ async def turns(agent: Capture, *said: str, start: tuple[Message, ...] = PROMPT)
     return messages
 
 
+def test_a_completion_may_have_to_be_json_and_a_schema_that_cannot_be_followed_is_refused() -> None:
+    """A refusal is the agent's business and no failure of the sampler; it leaves no trace."""
+
+    async def both() -> None:
+        agent = capture()
+        with pytest.raises(RefusedRequestError, match=r"^response_format: .*uniqueItems"):
+            await agent.complete(ask(*PROMPT, json_schema={"type": "array", "uniqueItems": True}))
+        with pytest.raises(RefusedRequestError, match="sampler cannot hold completions to JSON"):
+            await capture(object()).complete(ask(*PROMPT, json_schema={"enum": [True]}))
+        assert (agent.failure, agent.segments()) == (None, ())
+        answer = await agent.complete(ask(*PROMPT, json_schema={"enum": [True]}))
+        assert [choice.text for choice in answer.choices] == ["true"]
+        (segment,) = agent.segments()
+        assert segment.logprobs == answer.choices[0].logprobs
+        assert agent.kept_mass < 0.5
+
+    asyncio.run(both())
+
+
 class ByPrefix:
     """Draws as an agent's requests are drawn, whoever asks: with the numbers of the prefix. Each turn ends by itself."""
 

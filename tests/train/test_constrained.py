@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import random
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -233,6 +234,20 @@ def inverse(kept: dict[int, float], uniform: float) -> int:
         if reached > uniform * total:
             return token
     return token
+
+
+def test_between_the_parts_of_json_there_is_little_space(policy: Policy) -> None:
+    """Nothing, a space, or a line break with an indentation: a policy that likes whitespace has no end otherwise."""
+    schema = {"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 2}
+    texts = {
+        words(policy, completion)
+        for completion in sampled(policy, requests(policy, [schema] * 60, length=60))
+        if completion.finish == "stop"
+    }
+    assert len(texts) > 5
+    for text in texts:
+        parts = re.split(r"[\[\],1]", text)
+        assert all(re.fullmatch(r" ?|\n {0,40}", part) for part in parts)
 
 
 def test_log_probs_equal_the_trainers(byte_policy: Policy) -> None:

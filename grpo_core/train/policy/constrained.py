@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grpo_core.protocol.errors import ConfigError, MissingExtraError
-from grpo_core.protocol.sampler import UnsupportedSchemaError
+from grpo_core.protocol.sampler import JSON_WHITESPACE, UnsupportedSchemaError
 from grpo_core.train.policy.causal import Policy
 
 if TYPE_CHECKING:
@@ -92,7 +92,9 @@ class Grammars:
                 "a completion that has to be JSON", "serve", package="llguidance"
             ) from None
         self._tokens = self._tokens or self._read_tokens()
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema)
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(
+            schema, defaults={"whitespace_pattern": JSON_WHITESPACE}
+        )
         return llguidance.LLMatcher(self._tokens, grammar, log_level=0)
 
     def _read_tokens(self) -> LLTokenizer:

@@ -30,6 +30,7 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
+    draw_completion,
     make_choice,
     prompt_tokens,
     sampler_request,
@@ -316,12 +317,19 @@ class Capture:
         place = (drawing.seed, drawing.step, drawing.occurrence, drawing.attempt)
         key = self._task.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
         try:
-            return await drawing.sampler.generate(
-                sampler_request(prefix, self._params(request), key=key, count=count)
+            return await draw_completion(
+                drawing.sampler,
+                sampler_request(
+                    prefix,
+                    self._params(request),
+                    key=key,
+                    count=count,
+                    json_schema=request.json_schema,
+                ),
             )
         except BaseException as error:
             used.discard(number)
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, RefusedRequestError):
                 self.failure = error
             raise
 
