@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import (
@@ -61,6 +62,7 @@ _LAZY = {
 sqlite3."""
 __all__ = [
     "MASK",
+    "AgentEnvironment",
     "Alarm",
     "Call",
     "CommandResult",

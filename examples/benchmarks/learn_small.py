@@ -95,9 +95,10 @@ def divergence(folder: Path, start: Path, tasks: int) -> tuple[float, float]:
         need_reference=False,
     )
     rows = [
-        Row(rollout, 0.0, 0.0)
+        Row(segment, 0.0, 0.0)
         for group in trainer.sample(tasks, attempts=SAMPLES)
         for rollout in group.rollouts
+        for segment in rollout.segments
     ]
     differences: list[float] = []
     for micro in trainer.actor.policy.micro_batches(rows, max_tokens=4096, dtype=torch.float32):

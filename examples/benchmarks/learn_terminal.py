@@ -25,7 +25,7 @@ from grpo_core import TaskKey
 from grpo_core.report.statistics import paired_gain
 from grpo_env_terminal.env import Terminal
 
-WARM_REWARD = 0.45
+WARM_REWARD = 0.3
 POINTS, MINUTES = 0.1, 30.0
 
 
@@ -68,7 +68,7 @@ def main() -> int:
         "sft": {"batch_size": 32},
         "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
         "schedule": {"warmup": 20},
-        "eval": {"every": 10, "tasks": 64},
+        "eval": {"every": 3, "tasks": 64},
         "stop": {"reward": WARM_REWARD},
     }
     refined = {

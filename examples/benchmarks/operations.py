@@ -30,7 +30,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Request
-from grpo_core.protocol.types import Rollout
+from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.tuning import gpu_tuning
 from grpo_core.train.models.adapter import add_adapter
@@ -161,9 +161,7 @@ def rows(vocabulary: int, tokens: int) -> list[Row]:
     each = (tokens - len(prompt)) // 8
     return [
         Row(
-            Rollout(
-                (),
-                "length",
+            Segment(
                 prompt,
                 tuple(rng.randrange(4, vocabulary) for _ in range(each)),
                 (-5.0,) * each,

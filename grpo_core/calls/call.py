@@ -26,12 +26,20 @@ class Call:
         self._lock = threading.Lock()
         self._seconds = seconds
         self._outer = outer
-        self._started = time.monotonic()
-        self._stopped_seconds = 0.0
         self._stops = 0
-        self._stopped_at = 0.0
+        self.restart()
         self.cacheable = True
         """Whether the result may be cached: no service has called `keep_out_of_caches`."""
+
+    def restart(self) -> None:
+        """Let the time begin now."""
+        with self._lock:
+            self._started = self._stopped_at = time.monotonic()
+            self._stopped_seconds = 0.0
+
+    def inner(self, seconds: float) -> Call:
+        """Return a call that is made during this one, and may take `seconds`."""
+        return Call(seconds, self)
 
     def keep_out_of_caches(self) -> None:
         """Record that the result rests on a suspicion, or on how busy the machine was.
@@ -83,6 +91,25 @@ class Call:
             yield
         finally:
             _CURRENT.reset(token)
+
+
+class SharedCall(Call):
+    """Is the first call that is made during it, so that whoever makes it can stop its clock, too.
+
+    An agent's time is stopped so while it waits for the policy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(math.inf)
+        self._is_taken = False
+
+    def inner(self, seconds: float) -> Call:
+        """Return this call itself with the time limit `seconds`, and further ones as others do."""
+        if self._is_taken:
+            return super().inner(seconds)
+        self._is_taken, self._seconds = True, seconds
+        self.restart()
+        return self
 
 
 _CURRENT: ContextVar[Call | None] = ContextVar("grpo_call", default=None)

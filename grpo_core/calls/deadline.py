@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from grpo_core.calls.call import Call, current_call
+from grpo_core.calls.call import current_call
 from grpo_core.calls.isolation import clip, reason
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
     `asyncio.wait_for` would wait forever for work that suppresses its cancellation. Services that
     `work` calls may stop the clock while it waits for its turn (see `grpo_core.calls.call`).
     """
-    call = Call(seconds, current_call())
+    call = current_call().inner(seconds)
     with call.current():
         job = asyncio.ensure_future(_without_exits(work))
     try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.calls.isolation import clip
-from grpo_core.protocol.types import Message, Rollout, Task, ToolCall, Verdict
+from grpo_core.protocol.types import Message, Rollout, Segment, Task, ToolCall, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
 MAX_REPLY_BYTES = 8_000_000
@@ -27,7 +27,7 @@ _MAX_MEMORY_MB = 1e12
 """A larger number in a reply is refused."""
 _HEADER_BYTES = 8
 _TOKEN_FIELDS = ("token_ids", "trainable", "positions")
-"""The fields of a Rollout that have one entry per token and are sent to a worker."""
+"""The fields of a Rollout or a Segment that have one entry per token and are sent to a worker."""
 
 
 Read = Callable[[int], bytes | None]
@@ -82,16 +82,21 @@ def encode(value: Any) -> Any:
     """Return JSON data for an argument or a result of an environment.
 
     A Rollout, a Verdict and messages are marked with their type; plain values stay as they are.
-    A Rollout is sent without prompt_ids and logprobs: a verdict may depend on the text and its
-    length, not on its probability.
+    A Rollout and its segments are sent without prompt_ids and logprobs: a verdict may depend on the
+    text and its length, not on its probability.
     """
     if isinstance(value, Verdict):
         return {"verdict": value.to_json()}
     if isinstance(value, Rollout):
-        tokens = {name: getattr(value, name) for name in _TOKEN_FIELDS}
-        messages = _message_fields(value.messages)
-        dropped = {"reply_dropped": True} if value.reply_dropped else {}
-        return {"rollout": {"messages": messages, "finish": value.finish, **tokens, **dropped}}
+        return {
+            "rollout": {
+                "messages": _message_fields(value.messages),
+                "finish": value.finish,
+                **_token_fields(value),
+                **({"reply_dropped": True} if value.reply_dropped else {}),
+                **_agent_fields(value),
+            }
+        }
     if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
         return {"messages": _message_fields(value)}
     return value
@@ -103,15 +108,17 @@ def decode(data: Any) -> Any:
         case {"verdict": fields}:
             return Verdict.from_json(fields)
         case {"rollout": fields}:
-            tokens: dict[str, Any] = {
-                name: None if fields[name] is None else tuple(fields[name])
-                for name in _TOKEN_FIELDS
-            }
             return Rollout(
                 _messages_from(fields["messages"]),
                 fields["finish"],
-                **tokens,
+                **_tokens_from(fields),
                 reply_dropped=fields.get("reply_dropped", False),
+                turn_lengths=tuple(fields.get("turn_lengths", ())),
+                later_segments=tuple(
+                    Segment(prompt_ids=(), logprobs=(), **_tokens_from(segment))
+                    for segment in fields.get("later_segments", ())
+                ),
+                returned=fields.get("returned"),
             )
         case {"messages": messages}:
             return _messages_from(messages)
@@ -124,6 +131,28 @@ def prompt_digest(task: Task[Any]) -> str:
     Two processes compare it to check that they derived the same task from the same key.
     """
     return hashlib.sha256(json.dumps(encode(task.prompt)).encode()).hexdigest()
+
+
+def _token_fields(tokens: Rollout | Segment) -> dict[str, Any]:
+    """Return what is sent of the tokens of a rollout or a segment."""
+    return {name: getattr(tokens, name) for name in _TOKEN_FIELDS}
+
+
+def _tokens_from(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of which `_token_fields` made the fields."""
+    return {name: None if fields[name] is None else tuple(fields[name]) for name in _TOKEN_FIELDS}
+
+
+def _agent_fields(rollout: Rollout) -> dict[str, Any]:
+    """Return what is sent only of the rollouts of agents, whose messages may not show all turns."""
+    shown = sum(message.role == "assistant" for message in rollout.messages)
+    if not rollout.later_segments and rollout.returned is None and rollout.turns == shown:
+        return {}
+    return {
+        "turn_lengths": rollout.turn_lengths,
+        "later_segments": [_token_fields(segment) for segment in rollout.later_segments],
+        "returned": rollout.returned,
+    }
 
 
 def _message_fields(messages: Sequence[Message]) -> list[list[Any]]:

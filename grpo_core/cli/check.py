@@ -141,7 +141,7 @@ def _run_checks(
     config = read_config([name], [], {}, list(settings))
     (member,) = config.members().values()
     host = PluginHost()
-    lender = Lender(host, config.sandbox, config.judges)
+    lender = Lender(host, config.sandbox, config.judges, config.endpoint)
     missing = ""
 
     def lend(env_class: type[Environment[Any]], env_config: Any) -> Services:

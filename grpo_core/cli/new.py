@@ -45,13 +45,13 @@ def env(
         ),
     ],
     kind: Annotated[
-        Literal["text", "code", "judge", "dialogue", "episode", "terminal", "dataset"],
+        Literal["text", "code", "judge", "dialogue", "episode", "terminal", "agent", "dataset"],
         typer.Option(
             "--kind",
             help="text: an exact answer; code: a function, run in a sandbox; "
             "judge: a text that a model scores; dialogue: several turns; "
             "episode: several turns with state; terminal: a shell in a sandbox; "
-            "dataset: rows of a file.",
+            "agent: code that calls the policy; dataset: rows of a file.",
         ),
     ] = "text",
     out: Annotated[

@@ -107,7 +107,7 @@ def _serve(config: RunConfig, key: str) -> None:
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
         from grpo_core.train.policy.choose import choose_sampler
-        from grpo_core.train.serving import serve
+        from grpo_core.train.run.serving import serve
     actor = build_actor(
         config,
         Sources([]),

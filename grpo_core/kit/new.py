@@ -25,7 +25,7 @@ from grpo_core.protocol.errors import UserError
 from grpo_core.protocol.hookspecs import OFFER_HOOKS
 from grpo_core.runs.atomic import whole_folder
 
-Kind = Literal["text", "code", "judge", "dialogue", "episode", "terminal", "dataset"]
+Kind = Literal["text", "code", "judge", "dialogue", "episode", "terminal", "agent", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 TEMPLATES = resources.files("grpo_core.kit") / "templates"
 _COMMON_FILES: Mapping[str, str] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -149,6 +149,17 @@ def _sandbox_fingerprint(sandbox: Sandbox) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Names a service without settings."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_HTTP = _Named("http")
+
+
 class Lender:
     """Provide environments with the services that they need.
 
@@ -161,6 +172,7 @@ class Lender:
         host: PluginHost,
         sandbox: ServiceConfig,
         judges: Mapping[str, ServiceConfig] = MappingProxyType({}),
+        endpoint: ServiceConfig = _HTTP,
     ) -> None:
         """Prepare the services; nothing is created yet.
 
@@ -169,12 +181,15 @@ class Lender:
             sandbox: kind and settings of the sandbox.
             judges: kind and settings of each judge, by the name under which environments request
                 it.
+            endpoint: kind and settings of the endpoint.
         """
         self._host = host
         self._sandbox_config = sandbox
         self._sandboxes: dict[str, Sandbox] = {}
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
+        self._endpoint_config = endpoint
+        self._endpoints: dict[str, Endpoint] = {}
 
     def services(self, environment_class: type[Environment[Any]], config: Any = None) -> Services:
         """Return the services that an environment needs.
@@ -204,7 +219,14 @@ class Lender:
         return Services(
             sandboxes=self._sandboxes if "sandbox" in needs else {},
             judges=self._judges if "judge" in needs else {},
+            endpoints=self.endpoints() if "endpoint" in needs else {},
         )
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Return the endpoint of agents by its name, "default"."""
+        if not self._endpoints:
+            self._endpoints["default"] = open_endpoint(self._host, self._endpoint_config)
+        return self._endpoints
 
     async def close(self) -> None:
         """Close all services.
@@ -212,7 +234,8 @@ class Lender:
         A service that fails to close is logged and not raised: the results that were computed
         matter more than a clean shutdown.
         """
-        services: list[tuple[str, Sandbox | Judge]] = [
+        services: list[tuple[str, Sandbox | Judge | Endpoint]] = [
+            *(("endpoint", endpoint) for endpoint in self._endpoints.values()),
             *((f"judge {name!r}", judge) for name, judge in self._judges.items()),
             *(("sandbox", sandbox) for sandbox in self._sandboxes.values()),
         ]

@@ -16,7 +16,16 @@ from grpo_core.protocol.types import Message
 
 
 class RefusedRequestError(GrpoError):
-    """A request cannot be answered as it is; the message says why, and what to change."""
+    """A request cannot be answered as it is; the message says why, and what to change.
+
+    Args:
+        message: the message.
+        code: `code` of the error that the client gets, as `context_length_exceeded`.
+    """
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ class Endpoint(Protocol):
     """
 
     async def open(self) -> None:
-        """Start to listen.
+        """Start to listen; more than one call is harmless.
 
         Raises:
             UserError: it cannot listen, as where the port is taken.

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal
 
+from grpo_core.protocol.endpoint import Endpoint
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.judge import Judge
@@ -32,7 +33,7 @@ from grpo_core.protocol.types import (
     Verdict,
 )
 
-Need = Literal["sandbox", "judge"]
+Need = Literal["sandbox", "judge", "endpoint"]
 """A kind of service that an environment can use."""
 Rung = Literal["verify", "averify", "verify_batch", "episode"]
 """A method by which an environment can verify."""
@@ -45,13 +46,15 @@ class NoConfig:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Holds the sandboxes and judges that the host gives to an environment, by name.
+    """Holds what the host gives to an environment, by name: sandboxes, judges, the endpoint.
 
     Asking for a name that is missing raises a ConfigError that says how to configure it.
     """
 
     sandboxes: Mapping[str, Sandbox] = field(default_factory=dict)
     judges: Mapping[str, Judge] = field(default_factory=dict)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    """Where agents reach the policy; whoever runs an agent gives it an address and a key."""
 
     def sandbox(self, name: str = "default") -> Sandbox:
         """Return the sandbox that a run names in `sandbox.name`, which is called "default".
@@ -81,6 +84,19 @@ class Services:
                 "or pass Services(judges=...)"
             )
         return self.judges[name]
+
+    def endpoint(self, name: str = "default") -> Endpoint:
+        """Return the endpoint that a run names in `endpoint.name`, which is called "default".
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        if name not in self.endpoints:
+            raise ConfigError(
+                f"no endpoint {name!r} is configured (found: {sorted(self.endpoints) or 'none'}); "
+                'put "endpoint" into the environment\'s `needs`, or pass Services(endpoints=...)'
+            )
+        return self.endpoints[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +150,7 @@ class Environment(ABC, Generic[Data]):
     and may earn something by chance or for their form.
     """
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """The services without which the environment cannot work: "sandbox", "judge".
+    """The services without which the environment cannot work: "sandbox", "judge", "endpoint".
 
     Override `needed` where they depend on the settings.
     """

@@ -154,6 +154,20 @@ class Segment:
     positions: tuple[int, ...] | None = None
     """As in `Rollout`."""
 
+    def shared_with(self, other: Segment) -> int:
+        """Return how many tokens both segments have in common at the start, with their prefixes."""
+        return shared_length(
+            (*self.prompt_ids, *self.token_ids), (*other.prompt_ids, *other.token_ids)
+        )
+
+
+def shared_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two sequences have in common at the start."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
@@ -219,6 +233,20 @@ class Rollout:
     def sampled_tokens(self) -> int:
         """Return how many tokens the policy wrote, in all segments."""
         return sum(sum(segment.trainable) for segment in self.segments)
+
+    @property
+    def turns_by_segment(self) -> tuple[tuple[int, ...], ...]:
+        """Return the number of tokens of each turn of each segment, as far as it is known.
+
+        A turn without tokens counts to the last segment that has begun before it.
+        """
+        lengths, turns_by_segment = list(self.turn_lengths), []
+        for segment in self.segments:
+            turns: list[int] = []
+            while lengths and sum(turns) + lengths[0] <= sum(segment.trainable):
+                turns.append(lengths.pop(0))
+            turns_by_segment.append(tuple(turns))
+        return tuple(turns_by_segment)
 
     @property
     def turns(self) -> int:

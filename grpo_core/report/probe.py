@@ -332,7 +332,7 @@ def _level_report(
         },
         unparsed=_share(verdict.answer is None for verdict in verdicts) if verdicts else None,
         verify_seconds=_quantiles(sampled.seconds),
-        tokens=_quantiles([sum(rollout.trainable) for rollout in rollouts]),
+        tokens=_quantiles([rollout.sampled_tokens for rollout in rollouts]),
         group_size=_suggested_group_size(judged, terms) if trainable else None,
         max_new_tokens=_suggested_budget(rollouts, clipped, terms.budget),
         trainable=trainable,
@@ -365,7 +365,8 @@ def _suggested_budget(rollouts: Sequence[Rollout], clipped: float, budget: int) 
         sum(1 for _ in tokens)
         for rollout in rollouts
         if rollout.finish == "stop"
-        for from_policy, tokens in groupby(rollout.trainable)
+        for segment in rollout.segments
+        for from_policy, tokens in groupby(segment.trainable)
         if from_policy
     ]
     return token_budget(turn_lengths, clipped=clipped, budget=budget)

@@ -71,7 +71,7 @@ def summarize(
             int(verdict.metrics.get("audit/failed", 0)) for task in judged for verdict in task
         ),
         clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
-        tokens=sum(sum(rollout.trainable) for rollout in rollouts),
+        tokens=sum(rollout.sampled_tokens for rollout in rollouts),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group
+from grpo_core.protocol.types import Group, Rollout, TaskKey, Verdict
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
@@ -37,8 +37,11 @@ _LOG_LINE_LIMIT = 10_000
 _TITLE_LIMIT = 500
 """The most characters of the title of the model card."""
 
-_LEFTOVER = re.compile(r"\.lock|\.config\.json\..*")
-"""The names of files that may be left from a run that was killed before it started."""
+_RETURNED_LIMIT = 10_000
+"""The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
+
+_LEFTOVER = re.compile(r"\.lock|\.(config|evaluation)\.json\..*")
+"""The names of files that may be left from what was killed before it started."""
 
 _LOG_LINES = 1_000
 """The most lines of one entry of log.txt; all further lines are joined to the last one."""
@@ -330,18 +333,65 @@ def write_attempts(path: Path, group: Group[Any]) -> None:
 
 def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
     """Yield the JSON object of each rollout of a group."""
-    for attempt, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
-        yield {
-            "key": asdict(group.task.key),
-            "draw": group.task.draw,
-            "attempt": attempt,
-            "messages": [message.to_json() for message in rollout.messages],
-            "finish": rollout.finish,
-            **({"reply_dropped": True} if rollout.reply_dropped else {}),
-            "tokens": len(rollout.token_ids),
-            "versions": rollout.versions,
-            "verdict": verdict.to_json(),
-        }
+    for number, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
+        yield attempt_line(group.task.key, group.task.draw, number, rollout, verdict)
+
+
+def attempt_line(
+    key: TaskKey, draw: int, number: int, rollout: Rollout, verdict: Verdict | None
+) -> JsonObject:
+    """Return the JSON object of an attempt.
+
+    Args:
+        key: the key of its task.
+        draw: the draw of its task.
+        number: its number among the attempts at its task.
+        rollout: the attempt.
+        verdict: its verdict; None: there is none yet.
+    """
+    return {
+        "key": asdict(key),
+        "draw": draw,
+        "attempt": number,
+        "messages": [message.to_json() for message in rollout.messages],
+        "finish": rollout.finish,
+        **({"reply_dropped": True} if rollout.reply_dropped else {}),
+        "tokens": sum(len(segment.token_ids) for segment in rollout.segments),
+        "versions": rollout.versions,
+        **_agent_fields(rollout),
+        "verdict": None if verdict is None else verdict.to_json(),
+    }
+
+
+def _agent_fields(rollout: Rollout) -> JsonObject:
+    """Return the fields that only the rollouts of agents have.
+
+    They are what the agent returned, or how long it is if that is too long, and of each segment, if
+    there are several, the tokens before its first turn, how many tokens it shares with an earlier
+    one at the start, the tokens after its prefix and those of each turn.
+    """
+    fields: JsonObject = {}
+    segments = rollout.segments
+    if rollout.later_segments:
+        fields["segments"] = [
+            {
+                "prompt_tokens": len(segment.prompt_ids),
+                "shared_tokens": max(map(segment.shared_with, segments[:number]), default=0),
+                "tokens": len(segment.token_ids),
+                "turns": turns,
+            }
+            for number, (segment, turns) in enumerate(
+                zip(segments, rollout.turns_by_segment, strict=True)
+            )
+        ]
+    if rollout.returned is not None:
+        length = len(json.dumps(rollout.returned, default=str))
+        fields |= (
+            {"returned": rollout.returned}
+            if length <= _RETURNED_LIMIT
+            else {"returned_length": length}
+        )
+    return fields
 
 
 def _model_card(title: str, config: JsonObject) -> str:

@@ -164,7 +164,7 @@ class Grpo:
             **rolled.metrics,
             **advantage_metrics(advantage, batch_rewards.counted(advantage)),
             "tokens/trained": float(
-                sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)
+                sum(sum(row.segment.trainable) for step_rows in rows for row in step_rows)
             ),
         }
         if config.pipeline.max_staleness:
@@ -297,7 +297,7 @@ class Grpo:
             group_rewards = shuffled(group_rewards, [group.task for group in groups])
         if config.advantage.overlong_buffer:
             lengths_PG = torch.tensor(
-                [[sum(rollout.trainable) for rollout in group.rollouts] for group in groups]
+                [[rollout.sampled_tokens for rollout in group.rollouts] for group in groups]
             )
             longest_P1 = torch.tensor(
                 [[self.actor.budgets[group.task.key.env].longest] for group in groups]

@@ -16,7 +16,7 @@ from typing import Any
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.protocol.types import Message, Rollout, Script, Task
+from grpo_core.protocol.types import Message, Script, Segment, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -80,20 +80,20 @@ class Sft:
         clock = Clock()
         examples = await self._batch(self.stream.position, step)
         self.stream.position += self.actor.config.sft.batch_size
-        rollouts = [self._rollout(example) for example in examples]
-        fitting = [rollout for rollout in rollouts if rollout is not None]
-        if len(fitting) < len(rollouts) and not self._has_warned:
+        segments = [self._segment(example) for example in examples]
+        fitting = [segment for segment in segments if segment is not None]
+        if len(fitting) < len(segments) and not self._has_warned:
             self._has_warned = True
             self._warn(
-                f"step {step}: {len(rollouts) - len(fitting)} of {len(rollouts)} examples have "
+                f"step {step}: {len(segments) - len(fitting)} of {len(segments)} examples have "
                 f"more than {self._longest} tokens and are left out (reported once); raise "
                 "sft.max_length, or take a model with a larger context"
             )
-        token_count = sum(len(rollout.token_ids) for rollout in fitting)
-        rows = [Row(rollout, 1.0, 1.0 / token_count) for rollout in fitting]
+        token_count = sum(len(segment.token_ids) for segment in fitting)
+        rows = [Row(segment, 1.0, 1.0 / token_count) for segment in fitting]
         metrics = {
             "examples": float(len(fitting)),
-            "examples/too_long": float(len(rollouts) - len(fitting)),
+            "examples/too_long": float(len(segments) - len(fitting)),
             "tokens/trained": float(token_count),
         }
         clock.lap("examples")
@@ -119,16 +119,16 @@ class Sft:
 
     async def prepare(self) -> None:
         """Read the first batch, so that problems show before anything is written."""
-        rollouts = map(self._rollout, await self._batch(0, 1))
-        self._first_rows = [Row(rollout, 1.0, 1.0) for rollout in rollouts if rollout is not None]
+        segments = map(self._segment, await self._batch(0, 1))
+        self._first_rows = [Row(segment, 1.0, 1.0) for segment in segments if segment is not None]
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the first examples and the budgets."""
-        rollouts = [row.rollout for row in self._first_rows]
-        longest_prompt = max(map(len, [*(r.prompt_ids for r in rollouts), *prompts]), default=0)
+        segments = [row.segment for row in self._first_rows]
+        longest_prompt = max(map(len, [*(s.prompt_ids for s in segments), *prompts]), default=0)
         longest_answer = max(
             [
-                *(len(r.token_ids) for r in rollouts),
+                *(len(segment.token_ids) for segment in segments),
                 *(budget.longest for budget in self.actor.budgets.values()),
             ],
             default=0,
@@ -146,22 +146,15 @@ class Sft:
         limits = (self.actor.config.sft.max_length, self.actor.policy.context)
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def _rollout(self, example: Example) -> Rollout | None:
-        """Return the example as a rollout; None if it is too long."""
+    def _segment(self, example: Example) -> Segment | None:
+        """Return the tokens of an example; None if it is too long."""
         policy = self.actor.policy
         prompt_ids = policy.encode(example.prompt)
         answer_ids = policy.encode_answer(example.prompt, example.answer)
         if self._longest is not None and len(prompt_ids) + len(answer_ids) > self._longest:
             return None
         length = len(answer_ids)
-        return Rollout(
-            (Message("assistant", example.answer),),
-            "stop",
-            prompt_ids,
-            answer_ids,
-            (0.0,) * length,
-            (1,) * length,
-        )
+        return Segment(prompt_ids, answer_ids, (0.0,) * length, (1,) * length)
 
     async def _batch(self, start: int, step: int) -> list[Example]:
         """Return the examples number `start`, `start` + 1, ... of the run."""

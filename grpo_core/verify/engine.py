@@ -11,11 +11,13 @@ from typing import Any, Self, TypeVar
 
 from grpo_core.calls.deadline import within
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import check_audit, check_reference, check_reply, reweigh
 from grpo_core.verify.conversation import (
@@ -26,7 +28,7 @@ from grpo_core.verify.conversation import (
     PlainConversation,
     replayed,
 )
-from grpo_core.verify.hosts import Placement, create_host
+from grpo_core.verify.hosts import Host, Placement, create_agent_host, create_host
 from grpo_core.verify.judging import (
     Ask,
     GroupJudging,
@@ -88,6 +90,11 @@ class Verifier:
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._host = create_host(env, spec, overrides, self.settings, placement)
+        self._agents: Host | None = None
+        """Runs the agents of an environment that has them."""
+        if isinstance(env, AgentEnvironment):
+            env.has_command()  # which checks that there is an agent
+            self._agents = create_agent_host(env, spec, overrides, self.settings)
         self._rollouts = RolloutJudging(
             env, self._ask, settings=self.settings, cache=cache, stats=self.stats
         )
@@ -106,6 +113,10 @@ class Verifier:
     async def __aenter__(self) -> Self:
         try:
             await self._host.open()
+            if self._agents is not None:
+                await self._agents.open()
+                for endpoint in self.env.services.endpoints.values():
+                    await endpoint.open()
         except BaseException:
             await self.close()
             raise
@@ -116,6 +127,8 @@ class Verifier:
 
     async def close(self) -> None:
         """End all workers, wait until they have ended, and close the environment."""
+        if self._agents is not None:
+            await self._agents.close()
         await self._host.close()
         if not self._closes_env:
             return
@@ -134,6 +147,11 @@ class Verifier:
         Others are those of its group and those judged earlier.
         """
         return isinstance(self._judging, RolloutJudging) and not self.env.stateful
+
+    @property
+    def has_agents(self) -> bool:
+        """Return whether an agent makes the attempts."""
+        return self._agents is not None
 
     @property
     def has_episodes(self) -> bool:
@@ -184,6 +202,16 @@ class Verifier:
 
         Its owner opens it before the policy's first turn, and closes it.
         """
+        if self._agents is not None:
+            return AgentConversation(
+                self.env,
+                task,
+                self._agents,
+                endpoint=self.env.services.endpoint(),
+                retries=self.settings.retries,
+                start_seconds=self.settings.worker_start_seconds,
+                judge=self._verdict,
+            )
         if not self.has_episodes:
             return PlainConversation(self, task, self._verdict)
 

@@ -33,8 +33,7 @@ class _Pending:
 
     def __init__(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self._seconds, self._outer = seconds, current_call()
-        self.clock = Call(seconds, self._outer)
+        self.clock = current_call().inner(seconds)
         """Limits its time, from its start on."""
         self.reply: asyncio.Future[Reply] = loop.create_future()
         self.started: asyncio.Future[None] = loop.create_future()
@@ -43,7 +42,7 @@ class _Pending:
     def start(self) -> None:
         """Note that the worker has taken it up, or will not."""
         if not self.started.done():
-            self.clock = Call(self._seconds, self._outer)
+            self.clock.restart()
             self.started.set_result(None)
 
 

@@ -8,10 +8,12 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from grpo_core.calls.deadline import Slots
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Task
+from grpo_core.verify.agent_run import AgentRun
 from grpo_core.verify.checks import BrokenContractError, awaited, check_opening, check_reply
 from grpo_core.verify.pool import WorkerLostError
 
@@ -29,7 +31,7 @@ class EpisodeSlots:
 
     def here(self, op: Op) -> AbstractAsyncContextManager[None]:
         """Return a block of work on a request, which begins when it is its turn."""
-        if op == "close":
+        if op in ("close", "agent"):  # an agent waits for the policy most of the time
             return nullcontext()
         return (self._opening if op == "open" else self._open).here()
 
@@ -75,7 +77,11 @@ class OpenEpisodes:
                 raise result
 
     async def _open(self, task: Task[Any], name: str) -> Sequence[Message]:
-        episode: object = self._env.episode(task)
+        episode: object = (
+            AgentRun(self._env, task)
+            if isinstance(self._env, AgentEnvironment)
+            else self._env.episode(task)
+        )
         if not isinstance(episode, Episode):
             raise BrokenContractError(
                 f"episode() returned a {type(episode).__name__}; it must return an Episode"

@@ -160,6 +160,26 @@ def create_host(
     return PlaceHost(placement.executor.open(described))
 
 
+def create_agent_host(
+    env: Environment[Any],
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    settings: VerifyConfig,
+) -> Host:
+    """Return what runs the agents of an environment; the arguments are as for `create_host`.
+
+    It is a place on this machine, where the endpoint listens. Worker processes have many agents
+    each, and call the services that the environment needs through this process.
+
+    Raises:
+        ConfigError: a worker process cannot import the environment.
+    """
+    if settings.isolation == "inline" or (settings.isolation == "auto" and env.trusted):
+        return InlineHost(env, max_concurrency=settings.max_concurrency)
+    described = describe_environment(env, spec, overrides, settings, isolated=True)
+    return PlaceHost(episode_place(replace(described, episodes=True), env.services))
+
+
 def _fault_of_travelling(
     env: Environment[Any], spec: Spec | None, settings: VerifyConfig
 ) -> str | None:
@@ -208,9 +228,9 @@ def create_worker_host(
 
 def _refuse_services(env: Environment[Any]) -> None:
     """Raise ConfigError if the environment needs services."""
-    if env.needs:
+    if needs := env.needs - {"endpoint"}:  # that is for the agent
         raise ConfigError(
-            f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, "
+            f"{type(env).__qualname__} needs {', '.join(sorted(needs))}, "
             "which a worker process cannot reach; "
             "write averify() instead of verify(), or set verify.isolation=inline"
         )

@@ -11,6 +11,8 @@ from typing import Any
 
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, ToolCall, Verdict
+from grpo_core.verify.agent_scripts import run_script
+from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation, Conversations
 
 
@@ -112,6 +114,10 @@ async def play(
     """
     player = turns if callable(turns) else scripted(turns)
     conversation = conversations.conversation(task)
+    if isinstance(conversation, AgentConversation):
+        rollout, ended = await run_script(conversation, task, player, max_turns=max_turns)
+        verdict = await conversation.verdict(rollout) if judge else None
+        return Played(rollout, (), ended, verdict)
     transcript = Transcript(max_turns, conversation)
     received: list[Sequence[Message]] = []
     unanswered: Sequence[Message] = ()

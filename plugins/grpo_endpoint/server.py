@@ -41,11 +41,13 @@ class HttpEndpoint:
         self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start to listen.
+        """Start to listen; more than one call is harmless.
 
         Raises:
             UserError: it cannot listen.
         """
+        if self._server is not None:
+            return
         config = self.config
         self._sockets.append(tcp_socket(config.host, config.port))
         self._port = self._sockets[0].getsockname()[1]

@@ -118,7 +118,7 @@ class Service:
         except ApiError:
             raise
         except RefusedRequestError as error:
-            raise ApiError(400, str(error)) from None
+            raise ApiError(400, str(error), code=error.code) from None
         except GrpoError as error:
             _LOGGER.warning("a request could not be answered: %s", error)
             raise ApiError(

@@ -23,7 +23,9 @@ from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler
-from grpo_core.train.rollout.dialogue import Budget, Dialogues, start_attempts
+from grpo_core.train.rollout.attempt import start_attempts
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.dialogue import Dialogues
 from grpo_core.verify.conversation import Conversations
 
 from .tiny import tiny_model, tiny_tokenizer

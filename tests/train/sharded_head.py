@@ -10,7 +10,7 @@ from tiny import tiny_model, tiny_tokenizer
 from torch import Tensor
 
 from grpo_core.config.settings import LoraConfig
-from grpo_core.protocol.types import Rollout
+from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import MicroBatch, Row
 from grpo_core.train.compute.logprob import COPIES
 from grpo_core.train.compute.recompute import recompute
@@ -60,7 +60,7 @@ def make_batches(policy: Policy, rank: int) -> list[MicroBatch]:
     for length in (9, 4, 0, 11) if rank == 0 else (1,):
         tokens = tuple(rng.randrange(4, 100) for _ in range(length))
         zeros = (0.0,) * length
-        rows.append(Row(Rollout((), "stop", (5, 6, 7), tokens, zeros, (1,) * length), 0.0, 0.0))
+        rows.append(Row(Segment((5, 6, 7), tokens, zeros, (1,) * length), 0.0, 0.0))
     return list(policy.micro_batches(rows, max_tokens=1000, dtype=torch.float64))
 
 

@@ -75,7 +75,7 @@ def ours(
         old_BT = None
         if old is not None:
             padded = [
-                old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids))
+                old[row.segment.token_ids] + [0.0] * (width - len(row.segment.token_ids))
                 for row in micro.rows
             ]
             old_BT = torch.tensor(padded, dtype=torch.float64)
@@ -547,7 +547,7 @@ def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old
     updater, losses, gradients = Updater(policy, config, steps=1), [], []
     for reverse in (False, True):
         rows = sorted(
-            rows_of(config, rollouts_PG), key=lambda row: row.rollout.token_ids, reverse=reverse
+            rows_of(config, rollouts_PG), key=lambda row: row.segment.token_ids, reverse=reverse
         )
         policy.model.zero_grad()
         total = 0.0

@@ -11,13 +11,13 @@ import torch
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Request
-from grpo_core.protocol.types import Rollout, TaskKey
+from grpo_core.protocol.types import Segment, TaskKey
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import keeps_everything, open_cache
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.selfcheck import Sampling, Training
-from grpo_core.train.rollout.dialogue import uniforms
+from grpo_core.train.rollout.draws import uniforms
 
 from . import architectures
 from .arrange import sampled
@@ -97,7 +97,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
         expected = plain(reference, request.prefix, completion.token_ids)
         assert torch.tensor(completion.logprobs) == pytest.approx(expected, abs=tolerance)
     rows = [
-        Row(_rollout(request.prefix, a.token_ids + reply + b.token_ids), 1.0, 1.0)
+        Row(_segment(request.prefix, a.token_ids + reply + b.token_ids), 1.0, 1.0)
         for request, a, reply, b in zip(requests, first, replies, second, strict=True)
     ]
     assert sum(len(micro.rows) for micro in _check_rows(policy, reference, rows, tolerance)) == len(
@@ -112,9 +112,9 @@ def _carries_a_state(model: Any) -> bool:
         return False
 
 
-def _rollout(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Rollout:
+def _segment(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Segment:
     count = len(completion)
-    return Rollout((), "length", prompt, completion, (0.0,) * count, (1,) * count)
+    return Segment(prompt, completion, (0.0,) * count, (1,) * count)
 
 
 def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: float) -> list[Any]:
@@ -123,7 +123,7 @@ def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: floa
         with torch.no_grad():
             logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
         for row, logprob_T in zip(micro.rows, logprob_BT, strict=True):
-            expected = plain(reference, row.rollout.prompt_ids, row.rollout.token_ids)
+            expected = plain(reference, row.segment.prompt_ids, row.segment.token_ids)
             assert logprob_T[: len(expected)] == pytest.approx(expected, abs=tolerance)
     return micros
 
@@ -151,17 +151,17 @@ def test_masked_models_give_the_log_probs_of_a_plain_forward_pass(model_type: st
         prompt = list(tokens(rng, length + gaps))
         for place in rng.sample(range(len(prompt)), gaps):
             prompt[place] = policy.mask_id
-        rows += [Row(_rollout(tuple(prompt), tokens(rng, gaps)), 1.0, 1.0) for _ in range(2)]
+        rows += [Row(_segment(tuple(prompt), tokens(rng, gaps)), 1.0, 1.0) for _ in range(2)]
     for micro in policy.micro_batches(rows, max_tokens=100, dtype=torch.float32):
         with torch.no_grad():
             logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
         for row, logprob_T in zip(micro.rows, logprob_BT, strict=True):
-            prompt_ids = torch.tensor([row.rollout.prompt_ids])
+            prompt_ids = torch.tensor([row.segment.prompt_ids])
             with torch.no_grad():
                 logits_NV = reference(input_ids=prompt_ids).logits[0].float().log_softmax(dim=-1)
-            gaps = policy.slots(row.rollout.prompt_ids)
+            gaps = policy.slots(row.segment.prompt_ids)
             expected = [
                 float(logits_NV[gap, token])
-                for gap, token in zip(gaps, row.rollout.token_ids, strict=True)
+                for gap, token in zip(gaps, row.segment.token_ids, strict=True)
             ]
             assert logprob_T[: len(expected)].tolist() == pytest.approx(expected, abs=TOLERANCE)

@@ -16,7 +16,7 @@ from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_polic
 def gradients(policy, pair: float) -> list[torch.Tensor]:
     """Of a loss over rows in trees of ragged sizes; pair: the dearer pairs of nodes are, the more trees."""
     rows = [
-        Row(rollout, 0.1 * i - 0.5, 0.01)
+        Row(rollout.segments[0], 0.1 * i - 0.5, 0.01)
         for i, rollout in enumerate(r for group in random_rollouts(4, 5) for r in group)
     ]
     updater = Updater(policy, run_config(), steps=1)

@@ -76,7 +76,9 @@ def test_a_dead_group_is_left_out_and_counted() -> None:
 def test_rows_carry_their_own_advantage() -> None:
     (rows,) = collate(ROLLOUTS, ADVANTAGE, SCORED, aggregation="token_mean", max_length=10)
     assert [row.advantage for row in rows] == [0.5, -1.0, 0.25, 0.0, 0.0]
-    assert [row.rollout for row in rows] == [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
+    assert [row.segment for row in rows] == [
+        r.segments[0] for r in [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,9 @@ def test_minibatches_split_the_prompts_as_evenly_as_possible(
         minibatches=minibatches,
     )
     assert [len(rows) for rows in steps] == sizes
-    assert [row.rollout for rows in steps for row in rows] == list(
-        itertools.chain.from_iterable(rollouts)
-    )
+    assert [row.segment for rows in steps for row in rows] == [
+        group[0].segments[0] for group in rollouts
+    ]
     assert [[row.weight for row in rows] for rows in steps] == [[1 / size] * size for size in sizes]
 
 
@@ -117,7 +119,7 @@ def test_a_step_in_which_nothing_was_scored_is_left_out_and_one_with_dead_groups
 
 
 def of(rollouts: list[Rollout]) -> list[Row]:
-    return [Row(each, 1.0, 1.0) for each in rollouts]
+    return [Row(each.segments[0], 1.0, 1.0) for each in rollouts]
 
 
 def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
@@ -144,7 +146,7 @@ def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone(
         [3, 1],
         [4],
     ]
-    assert tree_size([PROMPT], [row.rollout.token_ids for row in apart]) == 19
+    assert tree_size([PROMPT], [row.segment.token_ids for row in apart]) == 19
 
 
 def test_what_two_prompts_begin_with_counts_once() -> None:

@@ -23,7 +23,7 @@ from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.rollout.dialogue import Budget
+from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
@@ -192,13 +192,13 @@ def test_log_probs_of_later_turns_equal_the_trainers(policy):
     assert max(sum(m.role == "assistant" for m in r.messages) for r in rollouts) > 1, (
         "no dialogue had a second turn"
     )
-    rows = [Row(r, 0.0, 0.0) for r in rollouts]
+    rows = [Row(r.segments[0], 0.0, 0.0) for r in rollouts]
     for micro in micro_batches(rows, max_tokens=400, device=CPU, dtype=torch.float64):
         for row, found in zip(
             micro.rows, policy.logprobs(micro, temperature=1.0)[0].tolist(), strict=True
         ):
             for own, logprob, at_sampling in zip(
-                row.rollout.trainable, found, row.rollout.logprobs, strict=False
+                row.segment.trainable, found, row.segment.logprobs, strict=False
             ):
                 assert not own or logprob == pytest.approx(at_sampling, abs=1e-9)
 

@@ -21,7 +21,7 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.rollout.dialogue import Budget
+from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.trainer import Trainer
 from grpo_core.verify.engine import Verifier
 

@@ -26,6 +26,7 @@ from grpo_core import (
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.sampler import Request
+from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import Row
@@ -94,9 +95,7 @@ def rows(found: MaskedPolicy, **settings: Any) -> list[Row]:
     drawn = sampled(found, asked, **settings)
     return [
         Row(
-            Rollout(
-                (), "stop", r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)
-            ),
+            Segment(r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)),
             0.5,
             1.0,
         )
@@ -106,10 +105,10 @@ def rows(found: MaskedPolicy, **settings: Any) -> list[Row]:
 
 def plain(found: MaskedPolicy, row: Row, temperature: float) -> list[float]:
     """By transformers alone, one text at a time."""
-    ids = torch.tensor([row.rollout.prompt_ids])
+    ids = torch.tensor([row.segment.prompt_ids])
     logits = found.model(input_ids=ids).logits[0] / temperature
     slots = (ids[0] == found.mask_id).nonzero().flatten()
-    return logits.log_softmax(-1)[slots, torch.tensor(row.rollout.token_ids)].tolist()
+    return logits.log_softmax(-1)[slots, torch.tensor(row.segment.token_ids)].tolist()
 
 
 # Exactness
@@ -128,11 +127,11 @@ def test_log_probs_are_those_of_the_model_at_the_gaps(
         for micro in found.micro_batches(every, max_tokens=max_tokens, dtype=torch.float64):
             logprob_BT, entropy_BT = found.logprobs(micro, temperature=temperature)
             for b, row in enumerate(micro.rows):
-                count = len(row.rollout.token_ids)
+                count = len(row.segment.token_ids)
                 assert logprob_BT[b, :count].tolist() == pytest.approx(
                     plain(found, row, temperature), abs=1e-9
                 )
-                assert row.rollout.logprobs == pytest.approx(
+                assert row.segment.logprobs == pytest.approx(
                     plain(found, row, temperature), abs=1e-9
                 )
                 assert (entropy_BT[b, :count] > 0).all()
@@ -338,7 +337,7 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
     groups = trainer.verify(trainer.sample(4, attempts=6))
     advantage_PG = trainer.method.advantages(asyncio.run(trainer.method.rewards(groups)))
     every = [
-        Row(rollout, advantage, 1 / 24)
+        Row(rollout.segments[0], advantage, 1 / 24)
         for group, advantage_G in zip(groups, advantage_PG.tolist(), strict=True)
         for rollout, advantage in zip(group.rollouts, advantage_G, strict=True)
     ]

@@ -96,7 +96,9 @@ def test_dropout_of_a_warm_start_is_the_same_in_a_recomputed_layer(settings) -> 
 
 
 def gradients(policy: Policy) -> list[torch.Tensor]:
-    rows = [Row(rollout, 1.0, 1.0) for group in random_rollouts(2, 3) for rollout in group]
+    rows = [
+        Row(rollout.segments[0], 1.0, 1.0) for group in random_rollouts(2, 3) for rollout in group
+    ]
     policy.model.zero_grad()
     for micro in micro_batches(rows, max_tokens=10_000, device=policy.device, dtype=torch.float32):
         policy.logprobs(micro, temperature=1.0)[0].sum().backward()
@@ -178,7 +180,9 @@ def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder
         need_reference=True,
     )
     before = gradients(policy)
-    rows = [Row(rollout, 1.0, 1.0) for group in random_rollouts(2, 3) for rollout in group]
+    rows = [
+        Row(rollout.segments[0], 1.0, 1.0) for group in random_rollouts(2, 3) for rollout in group
+    ]
     for micro in micro_batches(rows, max_tokens=10_000, device=policy.device, dtype=torch.float32):
         policy.reference_logprobs(micro, temperature=1.0)
     assert all(torch.equal(a, b) for a, b in zip(before, gradients(policy), strict=True))
@@ -302,7 +306,7 @@ def test_components_are_what_torch_says(settings) -> None:
         size,
     )
     trainer.method.updater.update(
-        [[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
+        [[Row(rollout.segments[0], 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
     )
     state = trainer.method.updater.optimizer.optimizer.state.values()
     assert found["optimizer"] == sum(
@@ -320,7 +324,7 @@ def test_the_optimizers_state_is_counted_as_it_is(settings, wide_folder: Path, n
         trainer.actor.policy, chosen, trainer.method.workload([(1,) * 10])
     ).always["optimizer"]
     trainer.method.updater.update(
-        [[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
+        [[Row(rollout.segments[0], 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
     )
     state = [
         t

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.protocol.types import Segment
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -165,26 +167,22 @@ def test_the_update_on_stale_rollouts_equals_plain_pytorch(
         schedule={"name": "constant", "warmup": 0},
         trainer={"mu": 2, "minibatches": minibatches},
     )
-    rollouts = [r for group in random_rollouts(P, G, seed=5) for r in group]
+    segments = [r.segments[0] for group in random_rollouts(P, G, seed=5) for r in group]
     rng = random.Random(1)
-    rows = [Row(r, rng.uniform(-1, 1), 1 / len(rollouts)) for r in rollouts]
+    rows = [Row(s, rng.uniform(-1, 1), 1 / len(segments)) for s in segments]
     size = -(-len(rows) // minibatches)
     steps = [rows[i : i + size] for i in range(0, len(rows), size)]
 
     policy, plain = tiny_policy(), tiny_policy()
-    mu = _older_logprobs(plain, rollouts)
+    mu = _older_logprobs(plain, segments)
     stale = {
-        id(row): Rollout(
-            row.rollout.messages, row.rollout.finish, row.rollout.prompt_ids,
-            row.rollout.token_ids, tuple(mu[id(row.rollout)].tolist()), row.rollout.trainable,
-        )
-        for row in rows
-    }  # fmt: skip
+        id(row): replace(row.segment, logprobs=tuple(mu[id(row.segment)].tolist())) for row in rows
+    }
     values = Updater(policy, config, steps=1).update(
         [[Row(stale[id(row)], row.advantage, row.weight) for row in step] for step in steps]
     )
 
-    old = {id(row): _logprobs(plain, row.rollout).detach() for row in rows}
+    old = {id(row): _logprobs(plain, row.segment).detach() for row in rows}
     adam = torch.optim.AdamW(
         [p for _, p in plain.trainable()], lr=0.03, betas=config.optimizer.betas, weight_decay=config.optimizer.weight_decay,
     )  # fmt: skip
@@ -193,11 +191,11 @@ def test_the_update_on_stale_rollouts_equals_plain_pytorch(
         adam.zero_grad()
         loss = torch.zeros((), dtype=torch.float64)
         for row in step:
-            now = _logprobs(plain, row.rollout)
-            for t, is_trained in enumerate(row.rollout.trainable):
+            now = _logprobs(plain, row.segment)
+            for t, is_trained in enumerate(row.segment.trainable):
                 if not is_trained:
                     continue
-                plain_weight = float(torch.exp(old[id(row)][t] - mu[id(row.rollout)][t]))
+                plain_weight = float(torch.exp(old[id(row)][t] - mu[id(row.segment)][t]))
                 weight = max(floor, min(cap, plain_weight))
                 cut, tokens = cut + (weight != plain_weight), tokens + 1
                 ratio = torch.exp(now[t] - old[id(row)][t])
@@ -212,23 +210,23 @@ def test_the_update_on_stale_rollouts_equals_plain_pytorch(
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10, msg=name)
 
 
-def _logprobs(policy: Any, rollout: Rollout) -> torch.Tensor:
+def _logprobs(policy: Any, segment: Segment) -> torch.Tensor:
     """Of each completion token (T,), by a plain forward pass."""
-    ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
+    ids = torch.tensor([[*segment.prompt_ids, *segment.token_ids]])
     logits_TV = policy.model(input_ids=ids, use_cache=False).logits[
-        0, len(rollout.prompt_ids) - 1 : -1
+        0, len(segment.prompt_ids) - 1 : -1
     ]
     log_TV = torch.log_softmax(logits_TV, dim=-1)
-    return log_TV[torch.arange(len(rollout.token_ids)), list(rollout.token_ids)]
+    return log_TV[torch.arange(len(segment.token_ids)), list(segment.token_ids)]
 
 
-def _older_logprobs(policy: Any, rollouts: Sequence[Rollout]) -> dict[int, torch.Tensor]:
+def _older_logprobs(policy: Any, segments: Sequence[Segment]) -> dict[int, torch.Tensor]:
     """What another version of the weights, which sampled, gave to each token."""
     older = tiny_policy()
     with torch.no_grad():
         for (_, p), number in zip(older.trainable(), itertools.count(), strict=False):
             p += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
-        return {id(rollout): _logprobs(older, rollout) for rollout in rollouts}
+        return {id(segment): _logprobs(older, segment) for segment in segments}
 
 
 # --- what is sampled, and by which weights

@@ -19,11 +19,11 @@ from grpo_core.config.overrides import build_config
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.sampler import Request
-from grpo_core.protocol.types import Rollout
+from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Training
-from grpo_core.train.rollout.dialogue import uniforms
+from grpo_core.train.rollout.draws import uniforms
 
 from .arrange import micro_batches, sampled
 
@@ -79,9 +79,7 @@ def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(
     completions = sample(policy, requests)
     rows = [
         Row(
-            Rollout(
-                (),
-                c.finish,
+            Segment(
                 r.prefix,
                 tuple(c.token_ids),
                 tuple(c.logprobs),
@@ -105,7 +103,7 @@ def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(
                 with torch.no_grad():
                     found, _ = policy.logprobs(micro, temperature=1.0)
                 for row, logprob_T in zip(micro.rows, found, strict=True):
-                    drawn = torch.tensor(row.rollout.logprobs)
+                    drawn = torch.tensor(row.segment.logprobs)
                     torch.testing.assert_close(
                         logprob_T[: len(drawn)].cpu(), drawn, atol=2e-3, rtol=0
                     )

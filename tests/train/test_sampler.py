@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Request, SamplingParams
-from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Message, Segment, Task, TaskKey
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.compute.prefix import Lines
@@ -24,7 +24,8 @@ from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.rollout.dialogue import Budget, uniforms
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.draws import uniforms
 
 from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer
@@ -484,9 +485,7 @@ def test_sampler_log_probs_equal_the_trainers(policy, settings):
     requests = requests_for(prompts(4), 3)
     rows = [
         Row(
-            Rollout(
-                (),
-                c.finish,
+            Segment(
                 r.prefix,
                 tuple(c.token_ids),
                 tuple(c.logprobs),
@@ -500,18 +499,15 @@ def test_sampler_log_probs_equal_the_trainers(policy, settings):
     for micro in micro_batches(rows, max_tokens=60, device=CPU, dtype=torch.float64):
         found, _ = policy.logprobs(micro, temperature=SamplingConfig(**settings).temperature)
         for row, logprob in zip(micro.rows, found.tolist(), strict=True):
-            assert logprob[: len(row.rollout.token_ids)] == pytest.approx(
-                row.rollout.logprobs, abs=1e-9
+            assert logprob[: len(row.segment.token_ids)] == pytest.approx(
+                row.segment.logprobs, abs=1e-9
             )
 
 
 def test_a_policy_equals_its_reference_before_training():
     policy = tiny_policy(scale=0.0)
     requests = requests_for(prompts(2), 2)
-    rows = [
-        Row(Rollout((), "stop", r.prefix, (5, 6, 7), (0.0,) * 3, (1,) * 3), 0.0, 0.0)
-        for r in requests
-    ]
+    rows = [Row(Segment(r.prefix, (5, 6, 7), (0.0,) * 3, (1,) * 3), 0.0, 0.0) for r in requests]
     (micro,) = micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64)
     assert torch.equal(
         policy.logprobs(micro, temperature=1.0)[0],

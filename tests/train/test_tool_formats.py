@@ -21,7 +21,8 @@ from grpo_core.protocol.types import ToolCall
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rollout.dialogue import Attempt, Budget
+from grpo_core.train.rollout.attempt import Attempt
+from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.conversation import StatelessConversations
 
 from .tiny import tiny_model, tiny_tokenizer

@@ -157,7 +157,7 @@ def test_unscored_attempts_leave_every_denominator():
     scored[0, 1] = scored[2] = False
     (rows,) = batch(scored=scored)
     assert len(rows) == 7
-    assert sum(row.weight * max(1, sum(row.rollout.trainable)) for row in rows) == pytest.approx(
+    assert sum(row.weight * max(1, sum(row.segment.trainable)) for row in rows) == pytest.approx(
         1.0
     )
 
@@ -180,7 +180,7 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_the_third_in_a_row_sto
     policy = tiny_policy()
     updater = Updater(policy, run_config(), steps=10)
     before = weights(policy)
-    poisoned = [[Row(row.rollout, float("nan"), row.weight) for row in batch()[0]]]
+    poisoned = [[Row(row.segment, float("nan"), row.weight) for row in batch()[0]]]
     updater.update(poisoned)
     updater.update(poisoned)
     assert updater.skipped == 2
@@ -295,7 +295,7 @@ def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_traine
         policy = Policy(model, tiny_tokenizer())
         types.clear()
         (micro,) = policy.micro_batches(
-            [Row(r, 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
+            [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
             max_tokens=10_000,
             dtype=torch.float32,
         )
@@ -318,7 +318,7 @@ def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
     updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=scaler)
     before = weights(policy)
     updater.update(
-        [[Row(row.rollout, 1000 * row.advantage, row.weight) for row in batch()[0]]]
+        [[Row(row.segment, 1000 * row.advantage, row.weight) for row in batch()[0]]]
     )  # 2^127 times this is infinite
     assert scaler.get_scale() < 2.0**127
     assert updater.skipped == 0

@@ -29,7 +29,7 @@ from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout.dialogue import Budget
+from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.sources import Sources
 
 from .arrange import random_rollouts, tiny_policy

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grpo_core.protocol.types import Rollout
+from grpo_core.protocol.types import Rollout, Segment
 from grpo_core.train.algorithm.losses import AGGREGATIONS
 from grpo_core.train.compute.tree import size as tree_size
 from grpo_core.train.compute.upload import upload
@@ -19,15 +19,17 @@ from grpo_core.train.compute.upload import upload
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one scored completion with its advantages."""
+    """Hold one segment of a scored attempt with its advantages."""
 
-    rollout: Rollout
+    segment: Segment
     """The completion with its prompt."""
     advantage: float | tuple[float, ...]
     """Advantage of all tokens, or of each token (T,)."""
     weight: float
     """Weight of the loss of each trainable token in the sum over the optimizer step (see
     `losses.AGGREGATIONS`)."""
+    first: bool = True
+    """Whether this is the first row of its attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class MicroBatch:
         return [
             b * width + t
             for b, row in enumerate(self.rows)
-            for t in range(len(row.rollout.token_ids))
+            for t in range(len(row.segment.token_ids))
         ]
 
 
@@ -73,11 +75,11 @@ def collate(
     mask_truncated: bool = False,
     skip_dead: bool = False,
 ) -> list[list[Row]]:
-    """Split the completions of one batch into a list of rows per optimizer step.
+    """Split the attempts of one batch into a list of rows per optimizer step.
 
-    The split is by prompts, as even as possible. Unscored completions are left out of everything,
-    and a step without a scored row is left out. The weights of a step's rows are fixed here, over
-    the whole step.
+    The split is by prompts, as even as possible. Unscored attempts are left out of everything, and
+    a step without a scored row is left out. The weights of a step's rows are fixed here, over the
+    whole step; the length of an attempt is that of all its segments.
 
     Args:
         rollouts_PG: rollouts of P prompts, G each.
@@ -86,7 +88,7 @@ def collate(
         aggregation: how token losses are weighted (see `losses.AGGREGATIONS`).
         max_length: the configured generation budget in tokens.
         minibatches: number of optimizer steps.
-        mask_truncated: leave truncated completions out of the loss and its denominators, too.
+        mask_truncated: leave truncated attempts out of the loss and its denominators, too.
         skip_dead: do not compute groups whose advantages are all exactly 0, but keep them in the
             denominators. This is exact where the loss depends on nothing but the advantage.
     """
@@ -94,52 +96,69 @@ def collate(
     computed = [bool(advantage[p].any()) or not skip_dead for p in range(P)]
     for i in range(minibatches):
         kept = [
-            (rollout, _of_tokens(rollout, advantage[p, g]), computed[p])
+            (rollout, advantage[p, g], computed[p])
             for p in range(i * P // minibatches, (i + 1) * P // minibatches)
             for g, rollout in enumerate(rollouts_PG[p])
             if scored_PG[p, g] and not (mask_truncated and rollout.finish == "length")
         ]
         if kept:
-            lengths = [sum(rollout.trainable) for rollout, _, _ in kept]
+            lengths = [rollout.sampled_tokens for rollout, _, _ in kept]
             weights = AGGREGATIONS[aggregation](lengths, max_length)
             steps.append(
                 [
-                    Row(rollout, row_advantage, weight)
-                    for (rollout, row_advantage, live), weight in zip(kept, weights, strict=True)
+                    row
+                    for (rollout, own_advantage, live), weight in zip(kept, weights, strict=True)
                     if live
+                    for row in rows_of(rollout, own_advantage, weight)
                 ]
             )
     return steps
 
 
-def _of_tokens(rollout: Rollout, advantage: Tensor) -> float | tuple[float, ...]:
-    """Return the advantage of each token of a rollout, as `Row` holds it.
+def rows_of(rollout: Rollout, advantage: Tensor, weight: float) -> Iterator[Row]:
+    """Yield a row for each segment of a rollout that has a trainable token.
 
-    A turn is the number of trainable tokens that `Rollout.turn_lengths` says, whether or not tokens
-    of the environment lie between it and the next one. Tokens of the environment have none.
+    If none has, there is a row for the first one, unless nobody asked the policy for anything.
 
     Args:
         rollout: the rollout.
         advantage: of the whole rollout (), or of each turn (T,).
+        weight: weight of each of its trainable tokens.
 
     Raises:
-        ValueError: there is one for each turn, and the rollout does not say which they are.
+        ValueError: there is an advantage for each turn, and the rollout does not say which tokens
+            each turn has.
     """
-    if advantage.dim() == 0:
-        return float(advantage)
-    if sum(rollout.turn_lengths) != sum(rollout.trainable):
+    by_token = None if advantage.dim() == 0 else _by_token(rollout, advantage)
+    segments = rollout.segments
+    trained = [segment for segment in segments if any(segment.trainable)]
+    for number, segment in enumerate(trained or segments[: bool(rollout.prompt_ids)]):
+        yield Row(
+            segment,
+            float(advantage)
+            if by_token is None
+            else tuple(next(by_token) if sampled else 0.0 for sampled in segment.trainable),
+            weight,
+            first=number == 0,
+        )
+
+
+def _by_token(rollout: Rollout, advantage_T: Tensor) -> Iterator[float]:
+    """Return the advantage of each trainable token of a rollout, segment by segment.
+
+    A turn is the number of trainable tokens that `Rollout.turn_lengths` says, whether or not tokens
+    of the environment lie between it and the next one.
+    """
+    if sum(rollout.turn_lengths) != rollout.sampled_tokens:
         raise ValueError(
             f"the turns of a rollout have {sum(rollout.turn_lengths)} tokens together, and "
-            f"{sum(rollout.trainable)} of its tokens are trainable; set Rollout.turn_lengths"
+            f"{rollout.sampled_tokens} of its tokens are trainable; set Rollout.turn_lengths"
         )
-    by_token = iter(
-        [
-            value
-            for value, length in zip(advantage.tolist(), rollout.turn_lengths, strict=False)
-            for _ in range(length)
-        ]
+    return (
+        value
+        for value, length in zip(advantage_T.tolist(), rollout.turn_lengths, strict=False)
+        for _ in range(length)
     )
-    return tuple(next(by_token) if trained else 0.0 for trained in rollout.trainable)
 
 
 def passes(
@@ -163,9 +182,9 @@ def passes(
     if not shared_prefix:
         return packed([[row] for row in rows], max_tokens=max_tokens, padded=_padded)
     trees = list(_trees(rows, max_tokens=max_tokens, pair=pair))
-    sizes = {id(tree): _nodes(tree) for tree in trees}
+    sizes = {id(tree): nodes for tree, nodes in trees}
     return packed(
-        trees,
+        [tree for tree, _ in trees],
         max_tokens=max_tokens,
         padded=lambda chunk: len(chunk) * max(sizes[id(tree)] for tree in chunk),
     )
@@ -194,32 +213,57 @@ def packed(
         yield chunk, padded(chunk)
 
 
-def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:
-    """Yield lists of neighbouring rows that cost less in one tree than apart."""
+def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[tuple[list[Row], int]]:
+    """Yield lists of neighbouring rows that cost less in one tree than apart.
+
+    Each comes with its number of nodes, at most: a row that continues an attempt adds the nodes
+    that it does not share with an earlier row of that attempt.
+    """
 
     def cost(nodes: int) -> float:
         return nodes + pair * nodes**2
 
     tree: list[Row] = []
-    tree_nodes = 0
+    opening: list[Row] = []  # the rows of the tree that continue none before them
+    tree_nodes = continued_nodes = 0
     for row in rows:
-        joint_nodes, row_nodes = _nodes([*tree, row]), _nodes([row])
+        row_nodes, opens = _nodes([row]), row.first or not tree
+        joint_nodes = (
+            _nodes([*opening, row]) + continued_nodes
+            if opens
+            else tree_nodes + _added_nodes(tree, row)
+        )
         if tree and (
             joint_nodes > max_tokens or cost(joint_nodes) > cost(tree_nodes) + cost(row_nodes)
         ):
-            yield tree
-            tree, joint_nodes = [], row_nodes
+            yield tree, tree_nodes
+            tree, opening, continued_nodes = [], [], 0
+            joint_nodes, opens = row_nodes, True
         tree.append(row)
+        if opens:
+            opening.append(row)
+        else:
+            continued_nodes += joint_nodes - tree_nodes
         tree_nodes = joint_nodes
     if tree:
-        yield tree
+        yield tree, tree_nodes
 
 
 def _nodes(rows: Sequence[Row]) -> int:
     """Return the number of nodes, at most, of a tree of `rows`."""
     return tree_size(
-        list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows]
+        list({row.segment.prompt_ids for row in rows}), [row.segment.token_ids for row in rows]
     )
+
+
+def _added_nodes(tree: Sequence[Row], row: Row) -> int:
+    """Return the number of nodes, at most, that a row adds to a tree that ends with its attempt."""
+    shared = 0
+    for earlier in reversed(tree):
+        shared = max(shared, row.segment.shared_with(earlier.segment))
+        if earlier.first:
+            break
+    return len(row.segment.prompt_ids) + len(row.segment.token_ids) - shared
 
 
 def _padded(parts: Sequence[list[Row]]) -> int:
@@ -227,9 +271,10 @@ def _padded(parts: Sequence[list[Row]]) -> int:
 
     Each takes the length of the longest prompt plus that of the longest completion.
     """
-    rows = [part[0].rollout for part in parts]
-    return len(rows) * (
-        max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows)
+    segments = [part[0].segment for part in parts]
+    return len(segments) * (
+        max(len(segment.prompt_ids) for segment in segments)
+        + max(len(segment.token_ids) for segment in segments)
     )
 
 
@@ -244,7 +289,7 @@ def tensors(
         dtype: type of log-probs, advantages and weights.
     """
     rows = [row for part in parts for row in part]
-    width = max(1, *(len(row.rollout.token_ids) for row in rows))
+    width = max(1, *(len(row.segment.token_ids) for row in rows))
 
     def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
         rows = [[*v, *[0] * (width - len(v))] for v in values]
@@ -253,15 +298,15 @@ def tensors(
     return MicroBatch(
         rows=tuple(rows),
         together=tuple(map(len, parts)),
-        tokens_BT=padded([row.rollout.token_ids for row in rows]),
-        real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
-        trainable_BT=padded([row.rollout.trainable for row in rows]),
-        generated_BT=padded([row.rollout.logprobs for row in rows], dtype),
+        tokens_BT=padded([row.segment.token_ids for row in rows]),
+        real_BT=padded([[1] * len(row.segment.token_ids) for row in rows]),
+        trainable_BT=padded([row.segment.trainable for row in rows]),
+        generated_BT=padded([row.segment.logprobs for row in rows], dtype),
         advantage_BT=padded(
             [
                 row.advantage
                 if isinstance(row.advantage, tuple)
-                else [row.advantage] * len(row.rollout.token_ids)
+                else [row.advantage] * len(row.segment.token_ids)
                 for row in rows
             ],
             dtype,

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_core.protocol.types import shared_length
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import cache_argument
 from grpo_core.train.compute.logprob import head_at
@@ -173,7 +174,7 @@ def _pack_tree(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[
     # In lexicographic order a row shares more with the row before than with any earlier one, so the
     # nodes come out in depth-first order.
     for i in sorted(range(len(rows)), key=rows.__getitem__):
-        row, shared = rows[i], _shared_length(previous, rows[i])
+        row, shared = rows[i], shared_length(previous, rows[i])
         for node in path[shared:]:
             tree.ends[node] = len(tree.tokens)
         previous, new = row, row[shared:]
@@ -201,13 +202,5 @@ def common_length(prompts: Sequence[Sequence[int]]) -> int:
     """
     # The lexicographic extremes differ earliest.
     first, last = min(prompts, key=list), max(prompts, key=list)
-    common = min(_shared_length(first, last), min(map(len, prompts)) - 1)
+    common = min(shared_length(first, last), min(map(len, prompts)) - 1)
     return common if len(prompts) > 1 and common >= MIN_COMMON else 0
-
-
-def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return how many tokens two sequences have in common at the start."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout, ToolCall
+from grpo_core.protocol.types import Message, Rollout, Segment, ToolCall
 from grpo_core.train.compute import attention, prefix
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
@@ -213,9 +213,7 @@ class Policy:
         """
         rows = [
             Row(
-                Rollout(
-                    (),
-                    "length",
+                Segment(
                     text.prompt,
                     text.completion,
                     (0.0,) * len(text.completion),
@@ -229,7 +227,7 @@ class Policy:
         trees = [rows[i : i + together] for i in range(0, len(rows), together)]
         micro = tensors(trees, device=self.device, dtype=torch.float32)
         logprob_BT, _ = self._logprobs(self.model, micro, 1.0)
-        counts = [len(row.rollout.token_ids) for row in rows]
+        counts = [len(row.segment.token_ids) for row in rows]
         return [logprob_T[:count] for logprob_T, count in zip(logprob_BT, counts, strict=True)]
 
     def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
@@ -409,6 +407,33 @@ class Policy:
         frame = replace(self.frame, tools=tools, calls_apart=True)
         return chat.encode(self.tokenizer, messages, frame)
 
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text that stands in the middle of another."""
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def encode_after(
+        self,
+        messages: tuple[Message, ...],
+        more: tuple[Message, ...],
+        *,
+        last: int,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> tuple[int, ...]:
+        """Return the tokens that follow a chat whose tokens are known, as for `encode_chat`.
+
+        Args:
+            messages: the chat; it ends with a turn of the policy.
+            more: the messages after it.
+            last: the last token of that turn.
+            tools: JSON schemas of functions that the policy may call.
+
+        Raises:
+            ConfigError: the template refuses the messages.
+        """
+        frame = replace(self.frame, tools=tools, calls_apart=True)
+        end_id = last if last in self.end_ids else None
+        return tuple(chat.encode_reply(self.tokenizer, (), messages, more, frame, end_id=end_id))
+
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
         """Return the tokens of `answer` as the policy would have generated it.
 
@@ -500,11 +525,7 @@ class Policy:
         These are all `number`, so rows with different numbers share no completion token.
         """
         tokens = (number,) * budget
-        return Row(
-            Rollout((), "length", tuple(prompt_ids), tokens, (0.0,) * budget, (1,) * budget),
-            0.0,
-            0.0,
-        )
+        return Row(Segment(tuple(prompt_ids), tokens, (0.0,) * budget, (1,) * budget), 0.0, 0.0)
 
     def passes(
         self, rows: Sequence[Row], *, max_tokens: int
@@ -575,7 +596,7 @@ class Policy:
         self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
-        tokens = [token for row in micro.rows for token in row.rollout.token_ids]
+        tokens = [token for row in micro.rows for token in row.segment.token_ids]
         with self.autocast():
             if self.logits_bytes:
                 hidden_KH, places = self._predictions(model, micro, bare=True)
@@ -623,11 +644,10 @@ class Policy:
             alone = self.training is Training.ALONE
             return _predict_rows(model, micro, pad_id=self.pad_id, alone=alone, bare=bare)
         assert self.masking is not None
-        rollouts = [row.rollout for row in micro.rows]
-        prompts, completions = [r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts]
+        segments = [row.segment for row in micro.rows]
         trees = pack_trees(
-            prompts,
-            completions,
+            [segment.prompt_ids for segment in segments],
+            [segment.token_ids for segment in segments],
             device=self.device,
             together=micro.together,
             block_rows=self.tuning.block_rows,
@@ -729,8 +749,8 @@ def _predict_rows(
     This is the slow path, for models that cannot be given a mask. The rows are padded, prompts on
     the left and completions on the right, or computed one after the other.
     """
-    prompts = [row.rollout.prompt_ids for row in micro.rows]
-    completions = [row.rollout.token_ids for row in micro.rows]
+    prompts = [row.segment.prompt_ids for row in micro.rows]
+    completions = [row.segment.token_ids for row in micro.rows]
     device, width = micro.tokens_BT.device, micro.tokens_BT.shape[1]
     if alone:
         texts = [

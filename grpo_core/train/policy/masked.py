@@ -163,12 +163,12 @@ class MaskedPolicy(Policy):
         """
         groups: dict[Any, list[Row]] = {}
         for number, row in enumerate(rows):
-            groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(
+            groups.setdefault(row.segment.prompt_ids if self.shared_prefix else number, []).append(
                 row
             )
 
         def padded(chunk: Sequence[list[Row]]) -> int:
-            return len(chunk) * max(len(group[0].rollout.prompt_ids) for group in chunk)
+            return len(chunk) * max(len(group[0].segment.prompt_ids) for group in chunk)
 
         return packed(groups.values(), max_tokens=max_tokens, padded=padded)
 
@@ -205,7 +205,7 @@ class MaskedPolicy(Policy):
     ) -> tuple[Tensor, list[int]]:
         """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""
         firsts = accumulate(micro.together[:-1], initial=0)  # the first row of each prompt
-        prompts = [micro.rows[first].rollout.prompt_ids for first in firsts]
+        prompts = [micro.rows[first].segment.prompt_ids for first in firsts]
         start = 0
         places: list[int] = []
         for prompt, rows in zip(prompts, micro.together, strict=True):

@@ -13,7 +13,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import Message
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rollout.dialogue import draw_uniforms
+from grpo_core.train.rollout.draws import draw_uniforms
 
 
 def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]:

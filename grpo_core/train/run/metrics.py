@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -13,11 +14,19 @@ import torch
 from torch import Tensor
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group, Verdict
+from grpo_core.protocol.types import Group, Rollout, Verdict
 
 RESERVED_PARTS = ("mean", "std", "constant_share")
 """Names that a run itself logs as reward/..., besides the parts."""
-BY_ENVIRONMENT = ("reward/", "pass_rate", "verify/", "env/", "completion_length/", "groups/")
+BY_ENVIRONMENT = (
+    "reward/",
+    "pass_rate",
+    "verify/",
+    "env/",
+    "completion_length/",
+    "segments/",
+    "groups/",
+)
 """Prefixes of the metrics that a mixture also logs for each environment."""
 
 
@@ -73,7 +82,7 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
     ]
     scored = [verdict for group in scored_by_group for verdict in group]
     totals = [verdict.total for verdict in scored]
-    lengths = [sum(rollout.trainable) for rollout in rollouts]
+    lengths = [rollout.sampled_tokens for rollout in rollouts]
     values = {
         "reward/mean": _mean(totals),
         "reward/std": pstdev(totals) if totals else math.nan,
@@ -115,7 +124,41 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
         ),
         "verify/error_rate": _mean([float(not verdict.scored) for verdict in verdicts]),
         "tokens/generated": float(sum(lengths)),
+        **segment_metrics(rollouts),
     }
+
+
+def segment_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return how agents went on from what the policy had written; nothing without agents.
+
+    A rollout is known to be an agent's by what it returned, or by its segments.
+    """
+    if not any(rollout.later_segments or rollout.returned is not None for rollout in rollouts):
+        return {}
+    sampled = sum(rollout.sampled_tokens for rollout in rollouts)
+    kept = sum(map(_kept_tokens, rollouts))
+    longer = [rollout for rollout in rollouts if rollout.turns > 1]
+    prefixes = sum(rollout.turns - 1 for rollout in longer)
+    continued = sum(rollout.turns - len(rollout.segments) for rollout in longer)
+    return {
+        "segments/mean": _mean([len(rollout.segments) for rollout in rollouts]),
+        "segments/discarded": 1 - kept / sampled if sampled else math.nan,
+        "segments/continued": continued / prefixes if prefixes else math.nan,
+    }
+
+
+def _kept_tokens(rollout: Rollout) -> int:
+    """Return how many of the policy's tokens the last segment holds.
+
+    A turn of an earlier segment counts if the last one begins with everything up to its end.
+    """
+    *earlier, last = rollout.segments
+    kept = sum(last.trainable)
+    for segment, turns in zip(earlier, rollout.turns_by_segment, strict=False):
+        shared = max(0, segment.shared_with(last) - len(segment.prompt_ids))
+        sampled = sum(segment.trainable[:shared])
+        kept += max(length for length in accumulate(turns, initial=0) if length <= sampled)
+    return kept
 
 
 def advantage_metrics(advantage: Tensor, counted: Tensor) -> dict[str, float]:

@@ -16,14 +16,14 @@ import torch
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.protocol.types import Rollout, Task, TaskKey
+from grpo_core.protocol.types import Segment, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import BUILTIN
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.selfcheck import Sampling
-from grpo_core.train.rollout.dialogue import make_request
+from grpo_core.train.rollout.draws import make_request
 
 PROMPTS, TOKENS = 4, 16
 """The longest of the first prompts, and tokens sampled after each."""
@@ -121,9 +121,7 @@ async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
         pairs = [pair for pair in zip(chosen, completions, strict=True) if pair[1].token_ids]
         rows = [
             Row(
-                Rollout(
-                    (),
-                    completion.finish,
+                Segment(
                     prompt_ids,
                     completion.token_ids,
                     completion.logprobs,

@@ -20,7 +20,7 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
 from grpo_core.protocol.errors import RunStoppedError
-from grpo_core.protocol.types import Rollout
+from grpo_core.protocol.types import Rollout, Segment
 from grpo_core.train.algorithm.losses import (
     KL_ESTIMATORS,
     LEVELS,
@@ -32,7 +32,7 @@ from grpo_core.train.algorithm.losses import (
     truncated,
     truncated_importance,
 )
-from grpo_core.train.compute.batch import MicroBatch, Row
+from grpo_core.train.compute.batch import MicroBatch, Row, rows_of
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.ranks import Ranks
@@ -41,7 +41,7 @@ from grpo_core.train.update.optimizer import build_optimizer, build_schedule
 MAX_NONFINITE = 3
 """Number of optimizer steps in a row with a loss or gradient that is not finite at which the run
 stops."""
-EMPTY_ROW = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
+EMPTY_ROW = Row(Segment((0,), (0,), (0.0,), (0,)), 0.0, 0.0)
 """A row that adds nothing to loss and gradient, for a process that has to make a forward pass
 without rows of its own."""
 
@@ -74,8 +74,8 @@ class Sums:
     """Number of tokens whose importance weight was truncated; NaN if none are weighted."""
     tokens: float | Tensor = 0.0
     """Number of trainable tokens."""
-    rows: float | Tensor = 0.0
-    """Number of rows with a trainable token."""
+    attempts: float = 0.0
+    """Number of attempts with a trainable token."""
 
     def sum_over_ranks(self, ranks: Ranks) -> None:
         """Replace each total by its sum over all processes."""
@@ -96,7 +96,7 @@ class Sums:
             "loss": float(self.policy_loss) + penalty - float(self.bonus),
             "policy_loss": float(self.policy_loss),
             "kl": float(self.kl) / tokens,
-            "kl/sequence": float(self.kl) / (float(self.rows) or math.nan),
+            "kl/sequence": float(self.kl) / (self.attempts or math.nan),
             "kl_penalty": penalty,
             "entropy": float(self.entropy) / tokens,
             "logprob/mean": float(self.logprob) / tokens,
@@ -209,13 +209,17 @@ class Updater:
 
     @torch.no_grad()
     def divergences(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> Tensor:
-        """Return the KL of each completion (P, G) to the reference, summed over its tokens.
+        """Return the KL of each attempt (P, G) to the reference, summed over its tokens.
 
         It is computed with the present policy, for a KL in the reward.
         """
-        rows = [Row(rollout, 0.0, 0.0) for rollouts in rollouts_PG for rollout in rollouts]
+        rows_by_attempt = [
+            list(rows_of(rollout, torch.zeros(()), 0.0))
+            for rollouts in rollouts_PG
+            for rollout in rollouts
+        ]
         kl_by_row: dict[int, float] = {}
-        for micro in self._micro_batches(rows):
+        for micro in self._micro_batches([row for rows in rows_by_attempt for row in rows]):
             logprob_BT, reference_BT = (
                 self._present_logprobs(micro),
                 self._reference_logprobs(micro),
@@ -224,9 +228,10 @@ class Updater:
             kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
             sums = torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1).tolist()
             kl_by_row |= {id(row): value for row, value in zip(micro.rows, sums, strict=True)}
-        return torch.tensor([kl_by_row[id(row)] for row in rows], dtype=torch.float64).reshape(
-            len(rollouts_PG), -1
-        )
+        return torch.tensor(
+            [sum(kl_by_row[id(row)] for row in rows) for rows in rows_by_attempt],
+            dtype=torch.float64,
+        ).reshape(len(rollouts_PG), -1)
 
     def loss(
         self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums
@@ -270,7 +275,7 @@ class Updater:
             sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT)
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
-            sums.rows += micro.trainable_BT.any(dim=1).sum()
+            sums.attempts += sum(row.first and any(row.segment.trainable) for row in micro.rows)
             sums.gap += _masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)

@@ -1,0 +1,98 @@
+"""Hold an attempt that an agent makes: it asks for the policy's turns through an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from grpo_core.calls.call import Call
+from grpo_core.protocol.endpoint import Access
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Rollout, Task
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.capture import Capture, Drawing
+from grpo_core.verify.agents import AgentConversation, AgentResult
+from grpo_core.verify.conversation import Conversation
+
+
+class AgentAttempt:
+    """Is a rollout by an agent, in progress.
+
+    Args:
+        task: the task.
+        budget: limits its tokens and turns.
+        number: number of the rollout in its group.
+        occurrence: how often the task was dealt in this step before.
+    """
+
+    def __init__(self, task: Task[Any], budget: Budget, number: int, occurrence: int) -> None:
+        self.task, self._budget = task, budget
+        self._number, self._occurrence = number, occurrence
+        self.conversation: Conversation | None = None
+        """Starts the agent and judges the attempt."""
+        self._capture: Capture | None = None
+        self._result = AgentResult()
+        self._error = "the agent was not started"
+
+    @property
+    def kept_mass(self) -> float:
+        """Return the least probability mass that top-p, top-k and min-p kept in any draw."""
+        return 1.0 if self._capture is None else self._capture.kept_mass
+
+    async def play(self, drawing: Drawing) -> None:
+        """Run the agent to its end.
+
+        Args:
+            drawing: how and by what the policy is drawn; the numbers of the attempt are filled in.
+
+        Raises:
+            Exception: the policy cannot be sampled.
+        """
+        conversation = self.conversation
+        assert isinstance(conversation, AgentConversation)
+        drawing = drawing.of(self._number, self._occurrence)
+
+        @asynccontextmanager
+        async def admit(clock: Call) -> AsyncIterator[Access]:
+            self._capture = Capture(self.task, self._budget, drawing, clock)
+            access = conversation.endpoint.admit(self._capture)
+            try:
+                yield access
+            finally:
+                await conversation.endpoint.dismiss(access.key)
+
+        try:
+            self._result, self._error = await conversation.run(admit), ""
+        except GrpoError as error:
+            self._error = str(error)
+        if self._capture is not None and self._capture.failure is not None:
+            raise self._capture.failure
+        if not self._error and not (self._capture and self._capture.turn_lengths()):
+            reason = self._result.cut_off or "it ended without a request"
+            self._error = f"the agent got nothing from the policy: {reason}"
+
+    async def close(self) -> None:
+        """Close the conversation."""
+        if self.conversation is not None:
+            await self.conversation.close()
+
+    def rollout(self) -> Rollout:
+        """Return the rollout as far as it has come."""
+        capture = self._capture
+        if self._error or capture is None:
+            return Rollout((), "error", error=self._error)
+        first, *later = capture.segments()
+        is_cut_off = bool(self._result.cut_off) or capture.was_cut_off
+        return Rollout(
+            messages=capture.messages(),
+            finish="length" if is_cut_off else "stop",
+            prompt_ids=first.prompt_ids,
+            token_ids=first.token_ids,
+            logprobs=first.logprobs,
+            trainable=first.trainable,
+            versions=capture.versions(),
+            turn_lengths=capture.turn_lengths(),
+            later_segments=tuple(later),
+            returned=self._result.returned,
+        )

@@ -1,0 +1,394 @@
+"""Answer an agent's requests with the policy, and keep the tokens of every request.
+
+A request whose messages continue an earlier one continues its very tokens. One that rewrites the
+history starts a new segment, whose prefix is the longest history that it shares with an earlier
+request, again with its very tokens. So nothing that the policy wrote is tokenised again, and each
+token that it drew is trainable in exactly one segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from array import array
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard, cast
+
+from grpo_core.calls.call import Call
+from grpo_core.protocol.endpoint import (
+    Choice,
+    CompletionAnswer,
+    CompletionRequest,
+    RefusedRequestError,
+)
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sampler import Completion, Sampler, SamplingParams
+from grpo_core.protocol.types import Message, Segment, Task
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.completions import (
+    make_choice,
+    prompt_tokens,
+    sampler_request,
+    sampling_params,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Says how and by what an attempt is drawn."""
+
+    policy: Policy
+    sampler: Sampler
+    params: SamplingParams
+    seed: int
+    """The run's."""
+    step: int
+    attempt: int = 0
+    """Number of the attempt in its group."""
+    occurrence: int = 0
+    """How often the task was dealt in this step before."""
+
+    def of(self, attempt: int, occurrence: int) -> Drawing:
+        """Return the same for another attempt."""
+        return replace(self, attempt=attempt, occurrence=occurrence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Is the end of a turn of the policy, from which a later request may go on."""
+
+    history: str | tuple[int, ...] | tuple[Message, ...]
+    """The prompt of the request and what the policy answered, as the client knows them."""
+    tools: str
+    """Digest of the tools that the request offered."""
+    end: int
+    """How many tokens of its segment there are up to here."""
+    length: int
+    """Number of its tokens."""
+    version: int
+    is_whole: bool
+    """Whether its tokens are what the client knows: without an end token or stop string, which are
+    cut off a raw text."""
+
+
+@dataclass(slots=True)
+class _Growing:
+    """Is a segment in progress."""
+
+    prompt_ids: tuple[int, ...]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    trainable: list[int] = field(default_factory=list)
+    turns: list[_Turn] = field(default_factory=list)
+    is_taken: bool = False
+    """A request continues it at this moment, so another one starts a segment of its own."""
+
+    def add(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int) -> None:
+        """Append tokens; `trainable` is 1 for those of the policy, else 0."""
+        self.token_ids += token_ids
+        self.logprobs += logprobs
+        self.trainable += [trainable] * len(token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Says which tokens a request continues."""
+
+    prefix: tuple[int, ...]
+    """All of them."""
+    segment: _Growing | None = None
+    """The segment that they lengthen; None: a new one."""
+    new_ids: tuple[int, ...] = ()
+    """Those that are not in the segment yet."""
+
+
+class Capture:
+    """Answers the requests of one agent in one attempt (a `Completer`).
+
+    Args:
+        task: the task of the attempt.
+        budget: limits its tokens and turns.
+        drawing: says how it is drawn.
+        clock: is stopped while the agent waits for the policy.
+    """
+
+    def __init__(self, task: Task[Any], budget: Budget, drawing: Drawing, clock: Call) -> None:
+        self._task, self._budget, self._drawing, self._clock = task, budget, drawing, clock
+        self._segments: list[_Growing] = []
+        self._last: _Turn | None = None
+        self._turns = 0
+        """Number of completions, those in progress included."""
+        self._repeats: defaultdict[bytes, set[int]] = defaultdict(set)
+        """The numbers of the requests for each prefix, by its digest."""
+        self.kept_mass = 1.0
+        """Least probability mass that top-p, top-k and min-p kept in any draw."""
+        self.was_cut_off = False
+        """Whether the last completion was ended by its budget."""
+        self.failure: Exception | None = None
+        """Why the policy could not be sampled."""
+
+    async def complete(self, request: CompletionRequest) -> CompletionAnswer:
+        """Return the completions of a request; see `Completer.complete`."""
+        self._check(request)
+        start = self._start_of(request)
+        count = self._tokens_for(request, start)
+        self._turns += request.count
+        if start.segment is not None:
+            start.segment.is_taken = True
+        try:
+            with self._clock.stopped():
+                completions = await self._draw_all(request, start.prefix, count)
+        except BaseException:
+            self._turns -= request.count
+            raise
+        finally:
+            if start.segment is not None:
+                start.segment.is_taken = False
+        choices = [
+            make_choice(
+                self._drawing.policy,
+                start.prefix,
+                completion,
+                stop=self._params(request).stop,
+                tools=request.tools,
+            )
+            for completion in completions
+        ]
+        for place, (completion, choice) in enumerate(zip(completions, choices, strict=True)):
+            self._record(request, start, completion, choice, is_first=place == 0)
+        return CompletionAnswer(tuple(choices), len(start.prefix))
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Return the segments so far, in the order in which they began."""
+        return tuple(
+            Segment(
+                each.prompt_ids, tuple(each.token_ids), tuple(each.logprobs), tuple(each.trainable)
+            )
+            for each in self._segments
+        )
+
+    def turn_lengths(self) -> tuple[int, ...]:
+        """Return the number of tokens of each turn of the policy, segment by segment."""
+        return tuple(turn.length for each in self._segments for turn in each.turns)
+
+    def versions(self) -> tuple[int, ...]:
+        """Return the version of the weights that drew each turn, segment by segment."""
+        return tuple(turn.version for each in self._segments for turn in each.turns)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the history of the newest segment, without the task's prompt if it begins so."""
+        if not self._segments:
+            return ()
+        segment, prompt = self._segments[-1], self._task.prompt
+        history = segment.turns[-1].history
+        if not _is_chat(history):
+            return (Message("assistant", self._drawing.policy.decode(segment.token_ids)),)
+        shared = len(prompt) if not isinstance(prompt, str) else 0
+        return history[shared:] if history[:shared] == prompt else history
+
+    def _check(self, request: CompletionRequest) -> None:
+        """Raise RefusedRequestError if a request contradicts the run, or is one too many."""
+        params, most = self._drawing.params, self._budget.turns
+        for name, wanted, used in (
+            ("temperature", request.temperature, params.temperature),
+            ("top_p", request.top_p, params.top_p),
+        ):
+            if wanted is not None and wanted != used:
+                raise RefusedRequestError(
+                    f"{name} is {wanted:g}, but this run samples with {name}={used:g}, on which "
+                    f"its training depends; leave {name} out, or set sampling.{name} of the run"
+                )
+        if request.seed is not None:
+            raise RefusedRequestError(
+                "seed cannot be chosen: with one seed all attempts at a task would be the same; "
+                "leave it out, the run has a seed of its own"
+            )
+        if self._turns + request.count > most:
+            raise RefusedRequestError(
+                f"this attempt may ask for {most} completions (max_turns), and this would be "
+                f"number {self._turns + request.count}",
+                code="turns_exceeded",
+            )
+
+    def _params(self, request: CompletionRequest) -> SamplingParams:
+        return sampling_params(request, self._drawing.params)
+
+    def _tokens_for(self, request: CompletionRequest, start: _Start) -> int:
+        """Return the budget of a completion.
+
+        Raises:
+            RefusedRequestError: there is no room for any token.
+        """
+        segment = start.segment
+        prompt_length = len(start.prefix if segment is None else segment.prompt_ids)
+        room = self._budget.remaining(
+            prompt=prompt_length, written=len(start.prefix) - prompt_length
+        )
+        if room == 0:
+            raise RefusedRequestError(
+                f"the messages have {len(start.prefix)} tokens, which leaves no room for an answer "
+                "(the model's context, or sampling.max_dialogue_tokens); shorten them",
+                code="context_length_exceeded",
+            )
+        return min(room, request.max_tokens or room)
+
+    def _start_of(self, request: CompletionRequest) -> _Start:
+        """Return what a request continues: the longest history that an earlier one has."""
+        tools = _digest(request)
+        best: tuple[_Growing, _Turn] | None = None
+        for segment in self._segments:
+            for turn in segment.turns:
+                may_go_on = turn.tools == tools and (
+                    turn.is_whole or not isinstance(request.prompt, str)
+                )
+                is_longer = best is None or len(turn.history) >= len(best[1].history)
+                if may_go_on and is_longer and _continues(request.prompt, turn.history):
+                    best = segment, turn
+        if best is None:
+            return _Start(prompt_tokens(self._drawing.policy, request))
+        segment, turn = best
+        own_ids = tuple(segment.token_ids[: turn.end])
+        new_ids = self._ids_after(request, turn, own_ids)
+        prefix = (*segment.prompt_ids, *own_ids, *new_ids)
+        if turn is segment.turns[-1] and not segment.is_taken:
+            return _Start(prefix, segment, new_ids)
+        return _Start(prefix)
+
+    def _ids_after(
+        self, request: CompletionRequest, turn: _Turn, own_ids: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Return the tokens of what a request adds to the history of a turn.
+
+        Raises:
+            RefusedRequestError: the chat template refuses the messages.
+        """
+        policy, prompt, history = self._drawing.policy, request.prompt, turn.history
+        known = len(history)
+        if isinstance(prompt, str):
+            return policy.encode_text(prompt[known:])
+        if not _is_chat(prompt):
+            return cast(tuple[int, ...], prompt[known:])
+        try:
+            return policy.encode_after(
+                prompt[:known],
+                prompt[known:],
+                last=own_ids[-1],
+                tools=request.tools,
+            )
+        except ConfigError as error:
+            raise RefusedRequestError(str(error)) from None
+
+    async def _draw_all(
+        self, request: CompletionRequest, prefix: tuple[int, ...], count: int
+    ) -> list[Completion]:
+        """Return all completions of a request; if one fails, the others are given up."""
+        draws = [
+            asyncio.create_task(self._draw(request, prefix, count)) for _ in range(request.count)
+        ]
+        try:
+            return await asyncio.gather(*draws)
+        finally:
+            for draw in draws:
+                draw.cancel()
+            await asyncio.gather(*draws, return_exceptions=True)
+
+    async def _draw(
+        self, request: CompletionRequest, prefix: tuple[int, ...], count: int
+    ) -> Completion:
+        """Return a completion; its random numbers depend on the prefix and on how often it came.
+
+        The number of a completion that there is not in the end is free again.
+
+        Args:
+            request: the request.
+            prefix: the tokens to continue.
+            count: the budget.
+        """
+        drawing = self._drawing
+        digest = hashlib.sha256(array("q", prefix).tobytes()).digest()
+        used = self._repeats[digest]
+        number = next(number for number in range(len(used) + 1) if number not in used)
+        used.add(number)
+        place = (drawing.seed, drawing.step, drawing.occurrence, drawing.attempt)
+        key = self._task.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
+        try:
+            return await drawing.sampler.generate(
+                sampler_request(prefix, self._params(request), key=key, count=count)
+            )
+        except BaseException as error:
+            used.discard(number)
+            if isinstance(error, Exception):
+                self.failure = error
+            raise
+
+    def _record(
+        self,
+        request: CompletionRequest,
+        start: _Start,
+        completion: Completion,
+        choice: Choice,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Keep a completion, in the segment that it continues or in a new one."""
+        segment = start.segment if is_first else None
+        if segment is None:
+            segment = _Growing(start.prefix)
+            self._segments.append(segment)
+        else:
+            segment.add(start.new_ids, [0.0] * len(start.new_ids), trainable=0)
+        segment.add(completion.token_ids, completion.logprobs, trainable=1)
+        prompt = request.prompt
+        history: str | tuple[int, ...] | tuple[Message, ...]
+        if isinstance(prompt, str):
+            history = prompt + choice.text
+        elif _is_chat(prompt):
+            history = (*prompt, choice.message)
+        else:
+            history = (*cast(tuple[int, ...], prompt), *completion.token_ids)
+        segment.turns.append(
+            _Turn(
+                history,
+                _digest(request),
+                len(segment.token_ids),
+                len(completion.token_ids),
+                completion.version,
+                completion.finish == "length",
+            )
+        )
+        self.kept_mass = min(self.kept_mass, completion.kept_mass)
+        self.was_cut_off = completion.finish == "length"
+
+
+def _digest(request: CompletionRequest) -> str:
+    """Return what the tokens of the messages depend on besides the messages."""
+    return json.dumps([dict(tool) for tool in request.tools], sort_keys=True, default=str)
+
+
+def _continues(prompt: Any, history: Any) -> bool:
+    """Return whether a prompt begins with a history and has more."""
+    if type(prompt) is not type(history) or len(prompt) <= len(history):
+        return False
+    if isinstance(prompt, str):
+        return prompt.startswith(history)
+    return all(map(_is_same, prompt[: len(history)], history))
+
+
+def _is_chat(prompt: object) -> TypeGuard[tuple[Message, ...]]:
+    """Return whether a prompt consists of messages."""
+    return isinstance(prompt, tuple) and any(isinstance(part, Message) for part in prompt)
+
+
+def _is_same(sent: Any, known: Any) -> bool:
+    """Return whether two tokens are equal, or two messages, of whose calls the ids may differ."""
+    if not (isinstance(sent, Message) and isinstance(known, Message)):
+        return bool(sent == known)
+    calls = [
+        [(call.name, dict(call.arguments)) for call in message.tool_calls or ()]
+        for message in (sent, known)
+    ]
+    return (sent.role, sent.content) == (known.role, known.content) and calls[0] == calls[1]

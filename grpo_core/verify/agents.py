@@ -1,0 +1,136 @@
+"""Let an agent make an attempt: start it where the environment's code runs, and await its end."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grpo_core.calls.call import Call, SharedCall
+from grpo_core.protocol.agent import AgentEnvironment
+from grpo_core.protocol.endpoint import Access, Endpoint
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.verify.agent_run import CUT_OFF, RETURNED
+from grpo_core.verify.conversation import Losses
+from grpo_core.verify.hosts import Host
+from grpo_core.verify.judging import describe_failure
+from grpo_core.verify.pool import WorkerLostError
+
+_CLOSE_SECONDS = 10.0
+"""How long the end of a run may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """Says how the run of an agent ended."""
+
+    returned: Any = None
+    """What the agent returned."""
+    cut_off: str = ""
+    """The refusal of a request that ended it; "" if it ended by itself."""
+
+
+Admit = Callable[[Call], AbstractAsyncContextManager[Access]]
+"""Begins an attempt anew and returns its access, which is valid in the block. It gets the clock of
+the agent, to be stopped while the agent waits for the policy."""
+
+
+class AgentConversation:
+    """Is one attempt by an agent (a `Conversation` in which the environment does not speak)."""
+
+    def __init__(
+        self,
+        env: Environment[Any],
+        task: Task[Any],
+        host: Host,
+        *,
+        endpoint: Endpoint,
+        retries: int,
+        start_seconds: float,
+        judge: Callable[[Task[Any], Rollout], Awaitable[Verdict]],
+    ) -> None:
+        """Prepare the attempt; nothing is started yet.
+
+        Args:
+            env: the environment, an AgentEnvironment.
+            task: the task.
+            host: runs the agent.
+            endpoint: where the agent reaches the policy.
+            retries: how often an agent that failed is started again; one that was lost with its
+                worker is started again as `Losses` says.
+            start_seconds: how long it may take to load what the agent needs.
+            judge: judges the attempt.
+        """
+        assert isinstance(env, AgentEnvironment)
+        self._env, self._task, self._host = env, task, host
+        self.endpoint = endpoint
+        self._retries, self._start_seconds, self._judge = retries, start_seconds, judge
+
+    async def open(self) -> Sequence[Message]:
+        """Return nothing: the agent speaks first."""
+        return ()
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return None: the agent asks the policy, and nobody asks the agent."""
+        return None
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        """Judge the attempt."""
+        return await self._judge(self._task, rollout)
+
+    async def close(self) -> None:
+        """Do nothing: `run` leaves nothing open."""
+
+    async def run(self, admit: Admit) -> AgentResult:
+        """Run the agent to its end.
+
+        One that fails is started again, with a new access, and what it had the policy do before is
+        forgotten. The policy's draws depend on the attempt alone, so it hears the same again.
+
+        Raises:
+            GrpoError: it failed every time.
+        """
+        failures, losses, failure = 0, Losses(), ""
+        while failures <= self._retries:
+            try:
+                return await self._run_once(admit, alone=losses.alone)
+            except WorkerLostError as error:
+                failure = self._described(error)
+                if not losses.allow_another():
+                    break
+            except Exception as error:  # noqa: BLE001 - agents raise what they like
+                failure = self._described(error)
+                failures += 1
+        key = self._task.key
+        raise GrpoError(f"the agent of environment {key.env!r} failed for {key}: {failure}")
+
+    async def _run_once(self, admit: Admit, *, alone: bool) -> AgentResult:
+        name, clock, seconds = secrets.token_hex(16), SharedCall(), self._env.agent_seconds
+        host, task = self._host, self._task
+        try:
+            await host.call("open", task, seconds=self._start_seconds, episode=name, alone=alone)
+            async with admit(clock) as access:
+                with clock.current():
+                    result = await host.call(
+                        "agent", task, asdict(access), seconds=seconds, episode=name
+                    )
+        finally:
+            await self._end(name)
+        return AgentResult(result.get(RETURNED), result.get(CUT_OFF, ""))
+
+    async def _end(self, name: str) -> None:
+        """End a run; a failure is logged, since the results matter more."""
+        try:
+            await self._host.call("close", self._task, seconds=_CLOSE_SECONDS, episode=name)
+        except Exception as error:  # noqa: BLE001 - agents raise what they like
+            logging.getLogger(__name__).warning(
+                "an agent could not be ended: %s", describe_failure(error, "close", _CLOSE_SECONDS)
+            )
+
+    def _described(self, error: Exception) -> str:
+        return describe_failure(error, "agent", self._env.agent_seconds)

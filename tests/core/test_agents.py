@@ -1,0 +1,246 @@
+"""Agents: code that drives the policy, in real worker processes, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import AgentEnvironment, ConfigError, Services, TaskKey
+from grpo_core.config.settings import EndpointConfig, VerifyConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_endpoint
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import Played, play
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that workers find the module of agents
+
+import agent_envs as agents
+from processes import wait_until, workers_below
+
+
+def run(
+    kind: type[AgentEnvironment[Any]],
+    work: Callable[[Verifier], Awaitable[Any]],
+    **settings: Any,
+) -> Any:
+    async def with_endpoint() -> Any:
+        endpoint = open_endpoint(PluginHost(), EndpointConfig())
+        env = kind(services=Services(endpoints={"default": endpoint}))
+        chosen = VerifyConfig(**{"workers": 1, "retries": 1, **settings})
+        try:
+            async with Verifier(env, settings=chosen) as verifier:
+                return await work(verifier)
+        finally:
+            await endpoint.close()
+
+    result = asyncio.run(with_endpoint())
+    assert workers_below(os.getpid()) == []
+    return result
+
+
+def played(
+    kind: type[AgentEnvironment[Any]], *scripts: str | Sequence[str], **settings: Any
+) -> list[Played]:
+    """Play each script at a task of its own, all at once."""
+
+    async def work(verifier: Verifier) -> list[Played]:
+        tasks = await verifier.tasks(
+            [TaskKey("agents", "train", index) for index in range(len(scripts))]
+        )
+        return list(
+            await asyncio.gather(
+                *(
+                    play(verifier, task, script, max_turns=verifier.env.max_turns, judge=True)
+                    for task, script in zip(tasks, scripts, strict=True)
+                )
+            )
+        )
+
+    attempts: list[Played] = run(kind, work, **settings)
+    return attempts
+
+
+@pytest.mark.parametrize("kind", [agents.Asking, agents.Trusted, agents.Judged])
+def test_agents_ask_the_policy_and_what_they_return_is_judged(
+    kind: type[AgentEnvironment[Any]],
+) -> None:
+    scripts = [("wrong", "right", "end"), ("end",), ("a", "b", "c", "d", "e", "end")]
+    attempts = played(kind, *scripts)
+    assert [attempt.verdict.passed for attempt in attempts if attempt.verdict] == [
+        True,
+        False,
+        False,
+    ]
+    first, _, last = (attempt.rollout for attempt in attempts)
+    assert first.returned["heard"] == ["wrong", "right", "end"]
+    assert (first.returned["pid"] == os.getpid()) == kind.trusted
+    assert [message.content for message in first.messages] == [
+        "wrong",
+        "heard 1",
+        "right",
+        "heard 2",
+        "end",
+    ]
+    assert (last.finish, last.returned, last.error) == ("length", None, "")
+    assert len(last.messages) == 9  # max_turns is 5, and the sixth request was refused
+
+
+def test_the_attempts_of_many_agents_do_not_mix() -> None:
+    scripts = [[f"say {n} {turn}" for turn in range(n % 3)] + ["end"] for n in range(40)]
+    attempts = played(agents.Asking, *scripts, workers=2)
+    assert [attempt.rollout.returned["heard"] for attempt in attempts] == scripts
+    assert [attempt.rollout.returned["task"] for attempt in attempts] == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("raise", "the agent gave up"),
+        ("hang", "exceeded its deadline of 3 s"),
+        ("block", "event loop is blocked"),
+        ("exit", "exit"),
+        ("sysexit", "sys.exit(1)"),
+        ("set", "not JSON data"),
+        ("nan", "not JSON data"),
+        ("deep", "not JSON data"),
+        ("large", "cannot be sent"),
+    ],
+)
+def test_an_agent_that_fails_makes_an_error_and_no_reward(said: str, words: str) -> None:
+    ((attempt),) = played(agents.Failing, said, retries=0)
+    assert attempt.rollout.finish == "error"
+    assert attempt.verdict is not None
+    assert attempt.verdict.error is not None
+    assert words in attempt.verdict.error
+
+
+def test_an_agent_that_fails_takes_no_other_one_with_it() -> None:
+    attempts = played(agents.Failing, *["exit", "right", "block", "right", "right"], retries=0)
+    assert [attempt.verdict.error is None for attempt in attempts if attempt.verdict] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_an_agent_that_never_asks_makes_an_error() -> None:
+    (attempt,) = played(agents.Silent, "right")
+    assert attempt.verdict is not None
+    assert "without a request" in str(attempt.verdict.error)
+
+
+def test_an_agent_whose_worker_is_lost_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_LOSSES", str(tmp_path / "losses"))
+    (attempt,) = played(agents.Lost, "right", retries=0)
+    assert attempt.verdict is not None
+    assert attempt.verdict.passed
+    assert (tmp_path / "losses").read_text() == "xxxx"
+
+
+def test_a_program_is_an_agent() -> None:
+    (attempt,) = played(agents.Command, "right")
+    assert attempt.verdict is not None
+    assert attempt.verdict.passed, attempt.verdict.answer
+    assert attempt.rollout.returned["stderr"].endswith("[]\n")  # it worked in an empty folder
+
+
+def test_a_program_that_hangs_is_killed_with_what_it_started() -> None:
+    started = time.monotonic()
+    (attempt,) = played(agents.Hanging, "right", retries=0)
+    assert "exceeded its deadline of 1 s" in str(attempt.verdict and attempt.verdict.error)
+    assert time.monotonic() - started < 15
+
+
+def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
+    class Slow:
+        def __call__(self, messages: Any) -> str:
+            return "right"
+
+    async def work(verifier: Verifier) -> Any:
+        from contextlib import asynccontextmanager
+
+        from grpo_core.verify.agent_scripts import ScriptedCompleter
+        from grpo_core.verify.agents import AgentConversation
+
+        (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
+        conversation = verifier.conversation(task)
+        assert isinstance(conversation, AgentConversation)
+
+        class Late(ScriptedCompleter):
+            clock: Any
+
+            async def complete(self, request: Any) -> Any:
+                with self.clock.stopped():
+                    await asyncio.sleep(4)  # more than agent_seconds
+                    return await super().complete(request)
+
+        @asynccontextmanager
+        async def admit(clock: Any) -> Any:
+            completer = Late(Slow(), max_turns=5, prompt=task.prompt)
+            completer.clock = clock
+            access = conversation.endpoint.admit(completer)
+            try:
+                yield access
+            finally:
+                await conversation.endpoint.dismiss(access.key)
+
+        return await conversation.run(admit)
+
+    assert run(agents.Failing, work, retries=0).returned == {"heard": ["right"]}
+
+
+def test_nothing_is_left_after_100_agents() -> None:
+    import gc
+
+    import psutil
+
+    me = psutil.Process()
+
+    async def work(verifier: Verifier) -> list[Any]:
+        (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
+        counts = []
+        for _ in range(4):
+            await asyncio.gather(
+                *(play(verifier, task, ["a", "end"], max_turns=4, judge=True) for _ in range(25))
+            )
+            gc.collect()
+            worker = psutil.Process(max(workers_below(me.pid)))
+            counts.append((me.num_fds(), len(workers_below(me.pid)), worker.num_fds()))
+        return counts
+
+    before = me.num_fds()
+    counts = run(agents.Asking, work)
+    assert max(last - first for first, last in zip(counts[0], counts[-1], strict=True)) <= 2, counts
+    assert wait_until(lambda: me.num_fds() <= before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(agents.Neither, "neither agent"), (agents.WithReply, "reply")],
+)
+def test_a_class_that_is_not_complete_is_refused_before_anything_runs(
+    kind: type[AgentEnvironment[Any]], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Verifier(kind())
+
+
+def test_without_an_endpoint_the_message_says_what_is_missing() -> None:
+    async def work() -> None:
+        async with Verifier(agents.Asking()) as verifier:
+            (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
+            verifier.conversation(task)
+
+    with pytest.raises(ConfigError, match="endpoint"):
+        asyncio.run(work())

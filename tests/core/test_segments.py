@@ -1,0 +1,123 @@
+"""Attempts of several segments outside the trainer: what travels to a worker, and what the log and the counts have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.calls.wire import decode, encode
+from grpo_core.protocol.types import Segment
+from grpo_core.report.summary import summarize
+from grpo_core.runs.folder import RunFolder, write_attempts
+from grpo_core.runs.lines import read_lines
+from grpo_core.verify.cache import verdict_key
+
+TASK = Task(TaskKey("agents", "train", 3), "?", None)
+SAID = (Message("assistant", "so"), Message("user", "and?"), Message("assistant", "done"))
+PLAIN = Rollout(SAID, "stop", (1, 2), (5, 6, 7, 8), (-1.0,) * 4, (1, 1, 0, 1), turn_lengths=(2, 1))
+AGENT = replace(
+    PLAIN,
+    turn_lengths=(2, 1, 0, 2),
+    later_segments=(
+        Segment((1, 2, 5), (9,), (-1.0,), (0,)),
+        Segment((1, 2, 5, 6), (7, 8, 9), (-1.0, 0.0, -1.0), (1, 0, 1)),
+    ),
+    returned={"answer": 3, "tried": [1, None]},
+)
+
+
+def sent(rollout: Rollout) -> Any:
+    return json.loads(json.dumps(encode(rollout)))
+
+
+def test_a_worker_gets_the_segments_and_what_was_returned_without_prefixes_and_probabilities() -> (
+    None
+):
+    got = decode(sent(AGENT))
+    assert got == replace(
+        AGENT,
+        prompt_ids=(),
+        logprobs=(),
+        later_segments=tuple(
+            replace(segment, prompt_ids=(), logprobs=()) for segment in AGENT.later_segments
+        ),
+    )
+    assert (got.turns, got.sampled_tokens, len(got.segments)) == (4, 5, 3)
+
+
+def test_a_worker_counts_the_turns_of_an_agent_that_put_words_into_the_mouth_of_the_policy() -> (
+    None
+):
+    invented = replace(PLAIN, messages=(Message("assistant", "as I said"), *SAID))
+    assert decode(sent(invented)).turns == 2
+
+
+def test_an_ordinary_rollout_is_sent_as_before() -> None:
+    assert sent(PLAIN)["rollout"].keys() == {
+        "messages", "finish", "token_ids", "trainable", "positions",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"returned": None},
+        {"returned": {"answer": 3, "tried": [1, 2]}},
+        {"later_segments": AGENT.later_segments[:1]},
+        {"turn_lengths": (2, 1, 1, 1)},
+        {"token_ids": (5, 6, 7, 9)},
+    ],
+)
+def test_whatever_a_verifier_sees_tells_cached_verdicts_apart(change: dict[str, Any]) -> None:
+    key = verdict_key("fingerprint", TASK, AGENT)
+    assert key == verdict_key("fingerprint", TASK, replace(AGENT, logprobs=(-2.0,) * 4))
+    assert key != verdict_key("fingerprint", TASK, replace(AGENT, **change))
+
+
+def logged(tmp_path: Path, *rollouts: Rollout) -> list[dict[str, Any]]:
+    """Lines of the log of a run, which are those of `grpo eval` besides step and advantage."""
+    group = Group(TASK, rollouts, [Verdict({"x": Reward(1.0)})] * len(rollouts))
+    RunFolder(tmp_path).rollouts(1, group, [0.0] * len(rollouts))
+    write_attempts(tmp_path / "attempts.jsonl", group)
+    lines, attempts = (
+        list(read_lines(tmp_path / name)) for name in ("rollouts.jsonl", "attempts.jsonl")
+    )
+    assert attempts == [
+        {name: value for name, value in line.items() if name not in ("step", "advantage")}
+        for line in lines
+    ]
+    return lines
+
+
+def test_the_log_shows_the_segments_and_what_was_returned(tmp_path: Path) -> None:
+    plain, agent = logged(tmp_path, PLAIN, AGENT)
+    assert plain.keys().isdisjoint({"segments", "returned", "returned_length"})
+    assert (plain["tokens"], agent["tokens"]) == (4, 8)
+    assert agent["returned"] == AGENT.returned
+    names = ("prompt_tokens", "shared_tokens", "tokens", "turns")
+    assert [tuple(segment[name] for name in names) for segment in agent["segments"]] == [
+        (2, 0, 4, [2, 1, 0]),
+        (3, 3, 1, []),
+        (4, 6, 3, [2]),  # the policy wrote again what had been said, and went on
+    ]
+
+
+def test_of_a_long_return_the_log_has_the_length(tmp_path: Path) -> None:
+    fits, too_long = "x" * 9_998, "x" * 9_999  # with its quotation marks
+    first, second = logged(
+        tmp_path, replace(PLAIN, returned=fits), replace(PLAIN, returned=too_long)
+    )
+    assert first["returned"] == fits
+    assert "returned" not in second
+    assert second["returned_length"] == 10_001
+
+
+def test_counts_of_tokens_are_of_all_segments() -> None:
+    group = Group(TASK, [PLAIN, AGENT], [Verdict({"x": Reward(1.0)})] * 2)
+    summary = summarize([group], environment="agents", level=0.0, samples=2, parts=["x"])
+    assert summary.tokens == 3 + 5

@@ -1,0 +1,359 @@
+"""An agent's requests: which tokens they continue, which segments come of them, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from grpo_core import Message, TaskKey
+from grpo_core.calls.call import Call, current_call
+from grpo_core.protocol.endpoint import CompletionAnswer, CompletionRequest, RefusedRequestError
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+from grpo_core.protocol.types import Segment, Task, ToolCall
+from grpo_core.train.policy.engine import Engine
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.capture import Capture, Drawing
+from grpo_core.verify.conversation import StatelessConversations
+
+from .arrange import rolled_out, tiny_policy
+
+POLICY = tiny_policy()
+PROMPT = (Message("user", "say something"),)
+TASK: Task[None] = Task(TaskKey("letters", "train", 3), PROMPT, None)
+BUDGET = Budget(turn=6, turns=20, context=POLICY.context, for_agents=True)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    },
+}
+
+
+def capture(
+    sampler: Any = None, *, budget: Budget = BUDGET, attempt: int = 0, clock: Call | None = None
+) -> Capture:
+    drawing = Drawing(POLICY, sampler or Engine(POLICY), SamplingParams(), seed=5, step=2)
+    return Capture(TASK, budget, drawing.of(attempt, 0), clock or current_call())
+
+
+def ask(*messages: Message, **fields: Any) -> CompletionRequest:
+    return CompletionRequest(messages, **fields)
+
+
+async def turns(agent: Capture, *said: str, start: tuple[Message, ...] = PROMPT) -> Any:
+    """Play a plain dialogue; return the messages, the last of which is the policy's."""
+    messages = start
+    for text in (*said, None):
+        answer = await agent.complete(ask(*messages))
+        messages = (*messages, answer.choices[0].message)
+        messages += () if text is None else (Message("user", text),)
+    return messages
+
+
+class ByPrefix:
+    """Draws as an agent's requests are drawn, whoever asks: with the numbers of the prefix. Each turn ends by itself."""
+
+    def __init__(self, ending: tuple[int, ...]) -> None:
+        self.ending = ending
+        self.numbers: dict[tuple[int, ...], Request] = {}
+        self._inner = Engine(POLICY)
+
+    async def generate(self, request: Request) -> Completion:
+        known = self.numbers.setdefault(request.prefix, request)
+        count = len(request.uniforms)
+        drawn = await self._inner.generate(replace(request, uniforms=known.uniforms[:count]))
+        return replace(
+            drawn,
+            token_ids=(*drawn.token_ids, *self.ending),
+            logprobs=(*drawn.logprobs, *[-1.0 for _ in self.ending]),
+            finish="stop",
+        )
+
+
+class Replies(StatelessConversations):
+    def __init__(self, *said: str) -> None:
+        self.said = said
+
+    async def reply(self, task: Any, messages: Any) -> Any:
+        number = sum(message.role == "assistant" for message in messages)
+        return [Message("user", self.said[number - 1])] if number <= len(self.said) else None
+
+
+@pytest.mark.parametrize("ending", [(), POLICY.end_ids[:1]])
+def test_a_dialogue_of_an_agent_has_the_tokens_of_the_same_dialogue_natively(
+    ending: tuple[int, ...],
+) -> None:
+    said = ("and more", "go on", "the end")
+
+    async def both() -> tuple[Capture, Any]:
+        sampler = ByPrefix(ending)
+        agent = capture(sampler)
+        await turns(agent, *said)
+        native = await rolled_out(
+            POLICY,
+            sampler,  # type: ignore[arg-type]
+            [TASK],
+            attempts=1,
+            budget=replace(BUDGET, turns=4, for_agents=False),
+            replies=Replies(*said),
+        )
+        return agent, native[0][0]
+
+    agent, native = asyncio.run(both())
+    (segment,) = agent.segments()
+    assert segment.prompt_ids == native.prompt_ids
+    assert segment.token_ids == native.token_ids
+    assert segment.trainable == native.trainable
+    assert segment.logprobs == native.logprobs
+    assert agent.turn_lengths() == native.turn_lengths
+    assert agent.messages()[::2] == tuple(m for m in native.messages if m.role == "assistant")
+
+
+def prefixes_of(segments: tuple[Segment, ...]) -> list[tuple[tuple[int, ...], int]]:
+    """Every trainable token with the tokens before it."""
+    rows = []
+    for segment in segments:
+        for place, (token, trained) in enumerate(
+            zip(segment.token_ids, segment.trainable, strict=True)
+        ):
+            if trained:
+                rows.append(((*segment.prompt_ids, *segment.token_ids[:place]), token))
+    return rows
+
+
+class Recording:
+    """Is a sampler that keeps what it was asked and answered."""
+
+    def __init__(self) -> None:
+        self._inner = Engine(POLICY)
+        self.drawn: list[tuple[Request, Completion]] = []
+
+    async def generate(self, request: Request) -> Completion:
+        completion = await self._inner.generate(request)
+        self.drawn.append((request, completion))
+        return completion
+
+
+def random_agent(seed: int, agent: Capture) -> Any:
+    """Ask with histories that go on, branch off anywhere, repeat, or begin anew."""
+    rng = random.Random(seed)
+
+    async def run() -> None:
+        histories: list[tuple[Message, ...]] = []
+        for number in range(12):
+            known = rng.choice(histories) if histories and rng.random() < 0.8 else ()
+            cut = rng.randint(0, len(known)) if rng.random() < 0.5 else len(known)
+            messages = known[:cut]
+            if not messages or messages[-1].role == "assistant":
+                messages += (Message("user", rng.choice(["a", "more", f"number {number}"])),)
+            answer = await agent.complete(ask(*messages, count=rng.choice([1, 1, 2])))
+            histories += [(*messages, choice.message) for choice in answer.choices]
+
+    return run()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_drawn_token_is_trained_once_after_the_very_tokens_that_it_was_drawn_after(
+    seed: int,
+) -> None:
+    sampler = Recording()
+    agent = capture(sampler, budget=replace(BUDGET, turns=40))
+    asyncio.run(random_agent(seed, agent))
+    drawn = [
+        ((*request.prefix, *completion.token_ids[:place]), token)
+        for request, completion in sampler.drawn
+        for place, token in enumerate(completion.token_ids)
+    ]
+    assert sorted(prefixes_of(agent.segments())) == sorted(drawn)
+    sampled = [value for _, completion in sampler.drawn for value in completion.logprobs]
+    kept = [
+        value
+        for segment in agent.segments()
+        for value, trained in zip(segment.logprobs, segment.trainable, strict=True)
+        if trained
+    ]
+    assert sorted(kept) == sorted(sampled)
+    assert sum(agent.turn_lengths()) == len(drawn)
+
+
+def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_starts_another() -> (
+    None
+):
+    async def run(agent: Capture) -> None:
+        messages = await turns(agent, "one", "two")  # user, policy, one, policy, two, policy
+        await agent.complete(ask(*messages[:4], Message("user", "other")))  # branches off
+        await agent.complete(ask(*PROMPT))  # the first prompt again
+        summary = (Message("user", "a summary of it all"),)
+        await turns(agent, "and on", start=summary)
+        edited = (*messages[:1], Message("assistant", "not what it said"), Message("user", "?"))
+        await agent.complete(ask(*edited))
+
+    agent = capture()
+    asyncio.run(run(agent))
+    first, branch, again, rewritten, edited = agent.segments()
+    first_end = (*first.prompt_ids, *first.token_ids)
+    assert branch.prompt_ids != first_end[: len(branch.prompt_ids)]
+    shared = len([1 for a, b in zip(branch.prompt_ids, first_end, strict=False) if a == b])
+    assert shared > len(first.prompt_ids)  # the very tokens of the first two turns
+    assert again.prompt_ids == first.prompt_ids
+    assert again.token_ids != first.token_ids[: len(again.token_ids)]  # drawn with other numbers
+    assert [sum(each.trainable) > 0 for each in agent.segments()] == [True] * 5
+    assert "and on" in POLICY.decode(rewritten.token_ids)
+    assert edited.prompt_ids == POLICY.encode_chat(
+        (PROMPT[0], Message("assistant", "not what it said"), Message("user", "?")), tools=()
+    )
+    assert len(agent.turn_lengths()) == 3 + 1 + 1 + 2 + 1
+
+
+def test_draws_do_not_depend_on_the_order_of_arrival() -> None:
+    async def run(agent: Capture, order: tuple[int, ...]) -> dict[int, CompletionAnswer]:
+        prompts = [ask(Message("user", text)) for text in ("a", "b", "c")]
+        return {place: await agent.complete(prompts[place]) for place in order}
+
+    answers = [
+        asyncio.run(run(capture(attempt=1), order)) for order in itertools.permutations(range(3))
+    ]
+    assert all(other == answers[0] for other in answers)
+    assert asyncio.run(run(capture(attempt=2), (0, 1, 2))) != answers[0]
+
+
+def test_requests_at_once_that_continue_one_history_do_not_share_tokens() -> None:
+    async def run(agent: Capture) -> None:
+        messages = await turns(agent)
+        more = ask(*messages, Message("user", "go on"))
+        await asyncio.gather(agent.complete(more), agent.complete(more), agent.complete(more))
+
+    agent = capture()
+    asyncio.run(run(agent))
+    segments = agent.segments()
+    assert len(segments) == 3
+    assert segments[1].prompt_ids == segments[2].prompt_ids
+    assert len({segment.token_ids for segment in segments}) == 3
+
+
+def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whatever_their_ids() -> (
+    None
+):
+    async def run(agent: Capture) -> None:
+        request = ask(*PROMPT, tools=(TOOL,))
+        answer = await agent.complete(request)
+        (choice,) = answer.choices
+        sent = replace(
+            choice.message,
+            tool_calls=tuple(replace(call, id="x1") for call in choice.message.tool_calls or ()),
+        )
+        assert sent.tool_calls == (ToolCall("look", {"place": "here"}, "x1"),)
+        await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall"), tools=(TOOL,)))
+        await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall")))  # without the tools
+
+    text = '<tool_call>\n{"name": "look", "arguments": {"place": "here"}}\n</tool_call>'
+    agent = capture(Saying(text))
+    asyncio.run(run(agent))
+    first, other = agent.segments()
+    assert agent.turn_lengths() == (len(POLICY.encode_text(text)) + 1,) * 3
+    assert sum(first.trainable) == 2 * agent.turn_lengths()[0]
+    assert "a wall" in POLICY.decode(first.token_ids)
+    assert other.token_ids == first.token_ids[: len(other.token_ids)]
+
+
+class Saying:
+    """Is a sampler that always says the same."""
+
+    def __init__(self, text: str) -> None:
+        self._ids = (*POLICY.encode_text(text), POLICY.end_ids[0])
+
+    async def generate(self, request: Request) -> Completion:
+        return Completion(self._ids, (-0.5,) * len(self._ids), "stop")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"temperature": 0.2}, "sampling.temperature"),
+        ({"top_p": 0.5}, "sampling.top_p"),
+        ({"seed": 3}, "leave it out"),
+        ({"count": 21}, "max_turns"),
+    ],
+)
+def test_a_request_that_contradicts_the_run_is_refused_and_leaves_nothing(
+    fields: dict[str, Any], words: str
+) -> None:
+    agent = capture()
+    with pytest.raises(RefusedRequestError, match=words):
+        asyncio.run(agent.complete(ask(*PROMPT, **fields)))
+    assert agent.segments() == ()
+    allowed = ask(*PROMPT, temperature=1.0, top_p=1.0, max_tokens=2)
+    assert len(asyncio.run(agent.complete(allowed)).choices[0].token_ids) <= 2
+
+
+def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends() -> None:
+    async def run(agent: Capture) -> list[str | None]:
+        codes = []
+        for text in ("x" * 4000, "a", "b"):
+            try:
+                await agent.complete(ask(Message("user", text)))
+            except RefusedRequestError as error:
+                codes.append(error.code)
+        return codes
+
+    agent = capture(budget=replace(BUDGET, turns=1, context=300))
+    assert asyncio.run(run(agent)) == ["context_length_exceeded", "turns_exceeded"]
+
+
+def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers() -> None:
+    class Slow(Engine):
+        wait = True
+
+        async def generate(self, request: Request) -> Completion:
+            if self.wait:
+                await asyncio.sleep(60)
+            return await super().generate(request)
+
+    async def run(agent: Capture, sampler: Slow) -> None:
+        request = asyncio.create_task(agent.complete(ask(*PROMPT)))
+        await asyncio.sleep(0.05)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        sampler.wait = False
+        await agent.complete(ask(*PROMPT))
+
+    sampler = Slow(POLICY)
+    agent, other = capture(sampler), capture()
+    asyncio.run(run(agent, sampler))
+    asyncio.run(other.complete(ask(*PROMPT)))
+    assert agent.segments() == other.segments()
+
+
+def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy() -> None:
+    class Slow(Engine):
+        async def generate(self, request: Request) -> Completion:
+            await asyncio.sleep(0.3)
+            return await super().generate(request)
+
+    clock = Call(0.2)
+    asyncio.run(capture(Slow(POLICY), clock=clock).complete(ask(*PROMPT)))
+    assert clock.left() > 0.05
+
+
+def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway() -> None:
+    async def run(agent: Capture) -> None:
+        answer = await agent.complete(CompletionRequest("once upon", max_tokens=3))
+        (choice,) = answer.choices
+        await agent.complete(CompletionRequest("once upon" + choice.text + " and"))
+        ids = (5, 6, 7)
+        (choice,) = (await agent.complete(CompletionRequest(ids, max_tokens=3))).choices
+        await agent.complete(CompletionRequest((*ids, *choice.token_ids, 8)))
+
+    agent = capture()
+    asyncio.run(run(agent))
+    text, tokens = agent.segments()
+    assert text.prompt_ids == POLICY.encode("once upon")
+    assert tokens.prompt_ids == (5, 6, 7)
+    assert [value for value in tokens.trainable if value == 0] == [0]
