@@ -61,7 +61,8 @@ def token_budget(
     if wanted > room:
         raise RefusedRequestError(
             f"a prompt of {len(prompt_ids)} tokens and {wanted} new ones exceed the model's "
-            f"context of {policy.context} tokens; shorten the messages or lower max_tokens"
+            f"context of {policy.context} tokens; shorten the messages or lower max_tokens",
+            code="context_length_exceeded",
         )
     return request.max_tokens or min(default, room)
 
