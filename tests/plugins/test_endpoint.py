@@ -9,7 +9,6 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from grpo_core.protocol.endpoint import Access, CompletionRequest, RefusedReques
 from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.server import HttpEndpoint
 
-from .served import HELLO, Fake, answer, openai_client, served
+from .served import HELLO, Fake, answer, openai_client, served, until
 
 CHAT = "/v1/chat/completions"
 
@@ -38,13 +37,6 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
     assert body["error"].keys() == {"message", "type", "param", "code"}
     found: dict[str, Any] = body["error"]
     return found
-
-
-def until(happened: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 async def for_ever(request: CompletionRequest | None = None) -> Any:
