@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -55,25 +56,6 @@ async def turns(agent: Capture, *said: str, start: tuple[Message, ...] = PROMPT)
         messages = (*messages, answer.choices[0].message)
         messages += () if text is None else (Message("user", text),)
     return messages
-
-
-def test_a_completion_may_have_to_be_json_and_a_schema_that_cannot_be_followed_is_refused() -> None:
-    """A refusal is the agent's business and no failure of the sampler; it leaves no trace."""
-
-    async def both() -> None:
-        agent = capture()
-        with pytest.raises(RefusedRequestError, match=r"^response_format: .*uniqueItems"):
-            await agent.complete(ask(*PROMPT, json_schema={"type": "array", "uniqueItems": True}))
-        with pytest.raises(RefusedRequestError, match="sampler cannot hold completions to JSON"):
-            await capture(object()).complete(ask(*PROMPT, json_schema={"enum": [True]}))
-        assert (agent.failure, agent.segments()) == (None, ())
-        answer = await agent.complete(ask(*PROMPT, json_schema={"enum": [True]}))
-        assert [choice.text for choice in answer.choices] == ["true"]
-        (segment,) = agent.segments()
-        assert segment.logprobs == answer.choices[0].logprobs
-        assert agent.kept_mass < 0.5
-
-    asyncio.run(both())
 
 
 class ByPrefix:
@@ -376,3 +358,19 @@ def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway() -> None:
     assert text.prompt_ids == POLICY.encode("once upon")
     assert tokens.prompt_ids == (5, 6, 7)
     assert [value for value in tokens.trainable if value == 0] == [0]
+
+
+def test_a_json_schema_holds_the_answer_and_the_tokens_are_kept() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    agent = capture(budget=replace(BUDGET, turn=60))
+    request = ask(*PROMPT, json_schema=schema)
+    (choice,) = asyncio.run(agent.complete(request)).choices
+    assert choice.finish == "length" or type(json.loads(choice.text)["a"]) is int
+    (segment,) = agent.segments()
+    assert segment.token_ids == choice.token_ids
+    assert 0 < agent.kept_mass < 1
+    with pytest.raises(RefusedRequestError, match="response_format"):
+        asyncio.run(agent.complete(ask(*PROMPT, json_schema={"type": "nothing"})))
+    with pytest.raises(RefusedRequestError, match="cannot hold"):
+        asyncio.run(capture(Saying("x")).complete(request))
+    assert agent.failure is None

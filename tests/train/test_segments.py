@@ -640,8 +640,8 @@ def test_what_the_segments_of_an_attempt_share_is_computed_once() -> None:
     assert nodes.tokens_BN.shape == (1, 62 - 3)  # the last token of a row predicts nothing
     # With a token less there is one tree for the first three, and one of 53 for the last.
     assert [tokens for _, tokens in passes(rows, max_tokens=61)] == [59, 53]
-    # A tree that another attempt opened goes on where that pays.
-    alike = [*rows, replace(rows[0], segment=replace(first, token_ids=write.ids(30)))]
+    # Attempts are counted as if they shared no token after their prompt, as those of one segment are.
+    alike = [*rows, replace(rows[0], segment=replace(first, token_ids=(*first.token_ids[:29], 1)))]
     ((trees, tokens),) = passes(alike, max_tokens=999)
     assert (trees, tokens) == ([alike], 62 + 30)
 

@@ -68,7 +68,8 @@ def token_budget(
     if wanted > room:
         raise RefusedRequestError(
             f"a prompt of {len(prompt_ids)} tokens and {wanted} new ones exceed the model's "
-            f"context of {policy.context} tokens; shorten the messages or lower max_tokens"
+            f"context of {policy.context} tokens; shorten the messages or lower max_tokens",
+            code="context_length_exceeded",
         )
     return request.max_tokens or min(default, room)
 
@@ -96,6 +97,27 @@ def random_key(seed: int | None, number: int) -> int:
     return int.from_bytes(digest[:16], "big")
 
 
+def check_schema(request: CompletionRequest, sampler: Sampler) -> None:
+    """Raise RefusedRequestError if the request has a JSON schema and the sampler follows none."""
+    if request.json_schema is not None and not follows_schemas(sampler):
+        raise RefusedRequestError(
+            "response_format: this sampler cannot hold completions to JSON; leave it out"
+        )
+
+
+async def generate(sampler: Sampler, request: Request) -> Completion:
+    """Return the completion of a request.
+
+    Raises:
+        RefusedRequestError: the sampler cannot follow its JSON schema.
+        Exception: it cannot be sampled.
+    """
+    try:
+        return await sampler.generate(request)
+    except UnsupportedSchemaError as error:
+        raise RefusedRequestError(f"response_format: {error}") from None
+
+
 def sampler_request(
     prefix: tuple[int, ...],
     params: SamplingParams,
@@ -115,23 +137,6 @@ def sampler_request(
     """
     seed = key & (2**64 - 1)
     return Request(prefix, draw_uniforms(key, count), params, seed, json_schema)
-
-
-async def draw_completion(sampler: Sampler, request: Request) -> Completion:
-    """Return a completion.
-
-    Raises:
-        RefusedRequestError: it has to be JSON of a schema that the sampler cannot follow.
-        GrpoError: it cannot be computed.
-    """
-    if request.json_schema is not None and not follows_schemas(sampler):
-        raise RefusedRequestError(
-            "response_format: this sampler cannot hold completions to JSON; leave it out"
-        )
-    try:
-        return await sampler.generate(request)
-    except UnsupportedSchemaError as error:
-        raise RefusedRequestError(f"response_format: {error}") from None
 
 
 def make_choice(

@@ -15,7 +15,8 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.completions import (
-    draw_completion,
+    check_schema,
+    generate,
     make_choice,
     prompt_tokens,
     random_key,
@@ -54,6 +55,7 @@ class PolicyCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
+        check_schema(request, self._sampler)
         prompt_ids = prompt_tokens(self._policy, request)
         count = token_budget(self._policy, request, prompt_ids, default=self._default_tokens)
         params = sampling_params(request, self._params)
@@ -77,9 +79,7 @@ class PolicyCompleter:
 
     async def _sample(self, requests: list[Request]) -> list[Completion]:
         """Return the completion of each request; the first failure gives up the others."""
-        tasks = [
-            asyncio.create_task(draw_completion(self._sampler, request)) for request in requests
-        ]
+        tasks = [asyncio.create_task(generate(self._sampler, request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
         finally:
