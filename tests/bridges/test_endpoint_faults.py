@@ -148,6 +148,7 @@ def test_too_many_failures_end_the_evaluation_with_their_reasons(
     assert done.exit_code == 1
     assert "could not be judged, more than verify.max_error_rate allows" in done.stderr
     assert "HTTP status 500: broken" in done.stderr
+    assert f"with --out {tmp_path / 'out'}" in done.stderr
     assert len(endpoint.asked) < 60
 
 
