@@ -22,6 +22,7 @@ from grpo_core.protocol.errors import (
 from grpo_core.protocol.hookspecs import hookimpl
 from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import (
+    SESSION_PORT,
     CommandResult,
     Limits,
     Outcome,
@@ -62,6 +63,7 @@ _LAZY = {
 sqlite3."""
 __all__ = [
     "MASK",
+    "SESSION_PORT",
     "AgentEnvironment",
     "Alarm",
     "Call",

@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from grpo_core.train.run.serving import PolicyCompleter
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
+
+from grpo_core.train.run.serving import PolicyCompleter
 
 from .served import openai_client, served
 from .served_policy import scripted_completer, tiny_actor
