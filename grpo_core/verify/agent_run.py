@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from grpo_core.protocol.agent import AgentEnvironment
+from grpo_core.protocol.agent import AgentEnvironment, set_access
 from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import MissingExtraError
@@ -62,6 +62,7 @@ class AgentRun(Episode):
             Exception: whatever the agent raised.
         """
         access = Access(**fields)
+        set_access(access)
         if self._env.has_command():
             return {RETURNED: await _run_command(self._env.command(self._task), self._task, access)}
         async with open_client(access) as client:
