@@ -23,7 +23,11 @@ _SHOWN_CHARS = 100
 def compare_runs(
     a: Annotated[
         Path,
-        typer.Argument(help="A run folder, or a file of `grpo eval --attempts`.", metavar="A"),
+        typer.Argument(
+            help="A run folder, a folder of `grpo eval --endpoint`, or a file of "
+            "`grpo eval --attempts`.",
+            metavar="A",
+        ),
     ],
     b: Annotated[Path, typer.Argument(help="The other one.", metavar="B")],
     step: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import JsonObject, Kind, kind_of, read_lines
 
+ATTEMPTS = "attempts.jsonl"
+"""The file with the attempts in the folder of an evaluation at an endpoint."""
 _EXACT_TASKS = 14
 """With so few tasks all signs are tried; with more, random ones."""
 _DRAWS = 10_000
@@ -71,21 +74,23 @@ class Comparison:
 
 
 def read_evaluation(path: Path, step: int | None) -> Evaluation:
-    """Return the evaluation in a run folder, or in a file that `grpo eval --attempts` wrote.
+    """Return the evaluation in a run folder, or in what `grpo eval` wrote.
 
     Args:
-        path: the folder or file.
+        path: the folder of a run or of an evaluation at an endpoint, or a file of attempts.
         step: of a run, the step after which it was evaluated; None: the last one.
 
     Raises:
         ConfigError: there is none.
     """
+    attempts = path / ATTEMPTS if path.is_dir() else path
+    if attempts.is_file():
+        return _evaluation(str(path), _last_lines(read_lines(attempts)))
     if not path.is_dir():
-        if not path.is_file():
-            raise ConfigError(
-                f"{path} does not exist; name a run folder, or a file of grpo eval --attempts"
-            )
-        return _evaluation(str(path), read_lines(path))
+        raise ConfigError(
+            f"{path} does not exist; name a run folder, a folder of grpo eval --endpoint, or a "
+            "file of grpo eval --attempts"
+        )
     folder = RunFolder.open(path)
     steps = [
         int(line["step"]) for line in folder.metric_lines() if kind_of(line) is Kind.EVALUATION
@@ -99,6 +104,17 @@ def read_evaluation(path: Path, step: int | None) -> Evaluation:
     chosen = steps[-1] if step is None else step
     lines = (line for line in folder.rollout_lines([chosen]) if line["key"]["split"] == "eval")
     return _evaluation(f"{path}, step {chosen}", lines)
+
+
+def _last_lines(lines: Iterable[JsonObject]) -> Iterable[JsonObject]:
+    """Return the last line about each attempt; one that failed, or waits for others, has several.
+
+    Those without a verdict are left out. Lines that are no attempts are returned as they are.
+    """
+    last = {
+        (json.dumps(line.get("key"), sort_keys=True), line.get("attempt")): line for line in lines
+    }
+    return [line for line in last.values() if line.get("verdict", "") is not None]
 
 
 def compare(a: Evaluation, b: Evaluation, *, seed: int = 0) -> Comparison:

@@ -236,3 +236,28 @@ def test_wrong_options_are_one_line(words: str, message: str, tmp_path: Path) ->
     assert done.exit_code == 2, done.output
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+def test_two_evaluations_at_endpoints_are_compared_by_task(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """Of an attempt that failed first, and of one that was judged with others, the last line counts."""
+    right = {"0", "3"}
+
+    def reply(asked: dict[str, Any]) -> Any:
+        index = asked["messages"][0]["content"].strip("Say .")
+        if index == "2" and len(endpoint.asked) < 10:
+            return 503, {"error": {"message": "down"}}
+        return 200, chat(says(index if index in right else "no"))
+
+    endpoint.reply = reply
+    more = ("--retries", 0, "--set", "verify.max_error_rate=1")
+    for name in ("a", "b"):
+        for _ in range(2):
+            evaluate(FRAIL, endpoint.url, tmp_path / name, *more)
+        right |= {"1", "2"}
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["pass_rate"]
+    assert (found["before"], found["after"]) == (0.5, 1.0), found

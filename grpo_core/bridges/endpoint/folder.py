@@ -17,6 +17,7 @@ from grpo_core.bridges.endpoint.types import Usage
 from grpo_core.calls.deadline import in_thread
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import TaskKey
+from grpo_core.report.comparison import ATTEMPTS
 from grpo_core.runs.atomic import sync, sync_folders, write_whole
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
@@ -57,7 +58,7 @@ class EvalFolder:
         """The path as it was given, for messages."""
         self.path = self.shown.absolute()
         self._then = f"give the same command again, with --out {self.shown}"
-        self._file = self.path / "attempts.jsonl"
+        self._file = self.path / ATTEMPTS
         self._lock = hold(self.path)
         self.attempts: dict[tuple[TaskKey, int], Attempt] = {}
         self.usage = Usage()
