@@ -21,7 +21,10 @@ from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
+from grpo_core.kit.agent_accesses import AgentAccesses
 from grpo_core.kit.ordinary import ordinary_attempts
+from grpo_core.kit.players import Clock, require_available
+from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.surroundings import (
@@ -45,6 +48,8 @@ _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""
 _MAX_WIDE_CHARACTERS = 4_000_000
 """Characters of the attempts at the wide sample."""
+_FURTHER_SECONDS = 3.0
+"""No further attempt at the wide sample is played to an agent after this time."""
 _CULPRIT_SECONDS = 40.0
 """No further surrounding is examined after this time."""
 _ONE_SECONDS = 8.0
@@ -65,6 +70,7 @@ class SecondProcess:
         self._running: asyncio.Task[Mapping[str, Any]] | None = None
         self._told = False
         """Whether a check has reported that the environment ended the process."""
+        self._accesses: AgentAccesses | None = None
         self.unchanged: Mapping[str, str] = {}
         """Surroundings that stayed as they are, and why."""
 
@@ -79,6 +85,8 @@ class SecondProcess:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._running
+        if self._accesses is not None:
+            await self._accesses.close()
 
     async def report(self, *, verdicts: bool = True) -> Mapping[str, Any]:
         """Return what the process reported.
@@ -101,10 +109,12 @@ class SecondProcess:
                 raise NotCheckedError(str(error)) from None
             self._told = True
             raise
-        if verdicts and self._subject.env.needs:
+        if verdicts and self._subject.services:
             raise NotCheckedError(
                 "its verdicts come from services, which a second process does not share"
             )
+        if verdicts and self._subject.has_agents:
+            require_available(self._subject)
         return report
 
     def forget(self) -> None:
@@ -130,11 +140,12 @@ class SecondProcess:
             NotCheckedError: There is no report, without a fault of the environment.
             BrokenPromiseError: The environment ended the process.
         """
-        request = self._request()
-        report = await self._run(request, SURROUNDINGS)
+        request = await self._request()
+        report = await self._run({**request, "agents": await self._agents()}, SURROUNDINGS)
         failure = _failure(report)
         if failure:
             kept = FRAGILE if "build_error" in report else {"home folder"}
+            request = {**request, "agents": await self._agents()}
             again = await self._run(request, set(SURROUNDINGS) - kept)
             if not _failure(again):
                 self.unchanged = dict.fromkeys(sorted(kept), failure)
@@ -184,11 +195,43 @@ class SecondProcess:
             tools = usable_tools(self._subject.env)
         except NotCheckedError:  # the subject of tool.form
             return []
-        if self._subject.env.needs:
+        if self._subject.services:
             return []
         return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
 
-    def _request(self) -> dict[str, Any]:
+    async def _agents(self) -> dict[str, Any] | None:
+        """Return the runs of agents that the process is to make; None if it makes none."""
+        subject = self._subject
+        if not subject.has_agents or subject.services or subject.unavailable:
+            return None
+        self._accesses = self._accesses or AgentAccesses(subject)
+        return await self._accesses.plan()
+
+    async def _recorded(
+        self, attempts: Sequence[Attempt], further: Sequence[Attempt]
+    ) -> list[list[Any]]:
+        """Return attempts by agents with their rollouts, as the process reads them.
+
+        Args:
+            attempts: The attempts.
+            further: More of them, of which as many are played as there is time for.
+        """
+        subject = self._subject
+        if not subject.has_agents or not attempts:
+            return []
+        form = subject.form
+        unseen = (attempts[0][0], f"{form.before}{UNSEEN}{form.after}")
+        played = [
+            (task, text, await subject.rollout(task, text)) for task, text in (*attempts, unseen)
+        ]
+        clock = Clock(_FURTHER_SECONDS)
+        for task, text in further:
+            if clock.up:
+                break
+            played.append((task, text, await subject.rollout(task, text)))
+        return packed(played)
+
+    async def _request(self) -> dict[str, Any]:
         """Return what the process is to build and to do.
 
         Raises:
@@ -196,9 +239,13 @@ class SecondProcess:
         """
         subject = self._subject
         attempts, executable, wide = list[Attempt](), list[Attempt](), list[Attempt]()
-        if not subject.env.needs:
+        if not subject.services and not (subject.has_agents and subject.unavailable):
             attempts = ordinary_attempts(subject)[::-1]
             wide = [attempt for _, attempt in wide_attempts(subject)]
+        recorded = await self._recorded(attempts, wide)
+        if subject.has_agents:
+            wide = wide[: max(0, len(recorded) - len(attempts) - 1)]
+        elif not subject.services:
             executable = [
                 (task, reply)
                 for task in subject.tasks[:2]
@@ -220,6 +267,8 @@ class SecondProcess:
             "executable": _addressed(executable),
             "wide": _addressed(wide),
             "form": [subject.form.before, subject.form.after],
+            "recorded": recorded,
+            "agents": None,
         }
 
     async def culprit(
@@ -239,7 +288,7 @@ class SecondProcess:
             outcome: Returns from a report what is compared.
         """
         request = {
-            **self._request(),
+            **await self._request(),
             "brief": True,
             "keys": [asdict(task.key) for task in tasks],
             "attempts": _addressed(attempts),
@@ -312,7 +361,7 @@ def wide_attempts(subject: Subject) -> list[tuple[str, Attempt]]:
 
 def _addressed(attempts: Sequence[Attempt]) -> list[list[Any]]:
     """Return the attempts as the process reads them."""
-    return [[[task.key.split, task.key.index, task.key.level], text] for task, text in attempts]
+    return [[address(task), text] for task, text in attempts]
 
 
 async def _communicate(request: str, environ: Mapping[str, str]) -> Ending:

@@ -90,7 +90,7 @@ async def check_repeat(subject: Subject) -> str:
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # an environment that has judged nothing so far, and meets the wrong replies first
     backwards = attempts[::-1]
-    elsewhere = second[::-1] if subject.env.needs else await _verdicts_here(subject, backwards)
+    elsewhere = second[::-1] if subject.services else await _verdicts_here(subject, backwards)
     # also the first verdicts of all: a verifier may change only once it has seen an answer
     before = zip(subject.answered, subject.reference_verdicts, strict=False)
     earlier = {(id(task), text): verdict for (task, text), verdict in before}
@@ -193,8 +193,7 @@ async def check_swallow(subject: Subject) -> str:
 
     The reference is judged with such data.
     """
-    env = subject.env
-    if env.needs:
+    if subject.services:
         raise NotCheckedError("its verdicts come from services; verdict.outage checks those")
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
@@ -275,7 +274,7 @@ class _NoService:
 async def check_outage(subject: Subject) -> str:
     """Check that a sandbox or judge that is down gives errors, not rewards."""
     env = subject.env
-    if not env.needs:
+    if not subject.services:
         raise NotCheckedError("it needs no services")
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
@@ -289,6 +288,7 @@ async def check_outage(subject: Subject) -> str:
         services = Services(
             {"default": down} if "sandbox" in env.needs else {},
             dict.fromkeys(names, down) if "judge" in env.needs else {},
+            env.services.endpoints,
         )
         down_env = type(env)(env.config, services)
         async with Verifier(down_env, settings=settings) as verifier:
@@ -297,8 +297,10 @@ async def check_outage(subject: Subject) -> str:
             raise NotCheckedError("judging a reference asks no service")
         if verdict.scored:
             raise BrokenPromiseError(
-                f"with its {' and '.join(sorted(env.needs))} down the reference "
+                f"with its {' and '.join(sorted(subject.services))} down the reference "
                 f"{describe_verdict(verdict)} at {task_label(task)}: the outage became a reward; "
                 "raise, or return Verdict.failed(...), if a service gives an error"
             )
-    return f"with its {' and '.join(sorted(env.needs))} down there are errors, and no rewards"
+    return (
+        f"with its {' and '.join(sorted(subject.services))} down there are errors, and no rewards"
+    )
