@@ -76,6 +76,8 @@ PUBLIC_MODULES = {
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
+    "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint
+    "grpo_core.calls.api_settings",  # its address and key
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 

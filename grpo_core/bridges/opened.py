@@ -20,7 +20,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify.checks import tools_of
+from grpo_core.verify.checks import offered_tools
 from grpo_core.verify.playing import Transcript
 from grpo_core.verify.sources import Sources
 
@@ -78,13 +78,7 @@ class OpenEnvironment:
                 f"{type(self.env).__qualname__} has episodes, which only grpo-core's own trainer "
                 "plays; train with grpo run, or write reply() and verify()"
             )
-        self.tools = tools_of(source.env)
-        if self.tools and self.env.max_turns < 2:
-            raise ConfigError(
-                f"{type(self.env).__qualname__} offers tools, but its max_turns is "
-                f"{self.env.max_turns}, so no tool call could be answered; set max_turns to 2 or "
-                "more in the class"
-            )
+        self.tools = offered_tools(source.env)
         self.weights = {**self.env.parts, **source.verifier.weights}
         self._verifier = source.verifier
         self._sources = sources

@@ -49,6 +49,14 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "(supervised fine-tuning, a warm start).",
         ),
         "eval": Entry("grpo_core.cli.evaluate", "Measure a run or a model on held-out tasks."),
+        "rescore": Entry(
+            "grpo_core.cli.rescore",
+            "Judge the saved rollouts of a run again, and list which verdicts changed.",
+        ),
+        "compare": Entry(
+            "grpo_core.cli.compare",
+            "Compare two runs or evaluations on the same held-out tasks.",
+        ),
         "export": Entry(
             "grpo_core.cli.export",
             "Write the good rollouts of a run as examples (rejection sampling), "

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.endpoint_options import (
+    Cache,
+    Concurrency,
+    EndpointUrl,
+    KeyEnv,
+    ModelName,
+    OutFolder,
+    PerMinute,
+    PriceIn,
+    PriceOut,
+    RequestFields,
+    Retries,
+    Timeout,
+)
+from grpo_core.cli.evaluate_endpoint import evaluate_endpoint
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import (
@@ -28,6 +42,7 @@ from grpo_core.cli.options import (
 from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
 from grpo_core.cli.progress import gains_table
 from grpo_core.cli.run_config import read_eval_config
+from grpo_core.cli.summary_table import print_summaries
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.gains import recorded_gains
@@ -84,6 +99,22 @@ def evaluate(
             help="Sampling temperature; 0 is greedy. \\[default: 1, or the run's]",
         ),
     ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p",
+            min=0.0,
+            max=1.0,
+            help="Draw from the most likely tokens with this much probability. "
+            "\\[default: 1, or the run's]",
+        ),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop", metavar="TEXT", help="A text that ends a completion; may be repeated."
+        ),
+    ] = None,
     max_new_tokens: MaxNewTokens = None,
     seed: Seed = None,
     device: Device = None,
@@ -108,27 +139,82 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     processes: Processes = None,
     trust: Trust = False,
+    endpoint: EndpointUrl = None,
+    model_name: ModelName = None,
+    key_env: KeyEnv = None,
+    out: OutFolder = None,
+    concurrency: Concurrency = None,
+    per_minute: PerMinute = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
+    price_in: PriceIn = None,
+    price_out: PriceOut = None,
+    cache: Cache = None,
+    request: RequestFields = None,
 ) -> None:
     """Measure a run or a model on held-out tasks.
 
     Prints pass@k, reward, best of k, majority of k, and every reward part, with standard errors by
     bootstrap over tasks. All runs are evaluated on the same tasks, so models can be compared.
-    Ctrl-C finishes the rollouts that were started and prints what was measured.
+    Ctrl-C finishes the rollouts that were started and prints what was measured. With --endpoint the
+    model is behind a server, and the evaluation can be continued.
     """
     options = {
         "model.name": model,
         "sampling.max_new_tokens": max_new_tokens,
+        "sampling.top_p": top_p,
+        "sampling.stop": stop or None,
         "eval.temperature": temperature,
         "seed": seed,
         "model.device": device,
         "model.dtype": dtype,
     }
+    at_endpoint = {
+        "--model-name": model_name,
+        "--key-env": key_env,
+        "--out": out,
+        "--concurrency": concurrency,
+        "--per-minute": per_minute,
+        "--timeout": timeout,
+        "--retries": retries,
+        "--price-in": price_in,
+        "--price-out": price_out,
+        "--cache": cache,
+        "--request": request or None,
+    }
+    _refuse_number_of_tasks(settings or [])
+    if endpoint is not None:
+        of_this_machine = {
+            "--run": run,
+            "--model": model,
+            "--device": device,
+            "--dtype": dtype,
+            "--processes": processes,
+            "--attempts": attempts,
+            "--recorded": recorded or None,
+        }
+        _refuse_given(
+            of_this_machine,
+            "is for a model on this machine, and the one at --endpoint is elsewhere; remove it",
+        )
+        evaluate_endpoint(
+            endpoint,
+            at_endpoint,
+            envs=env or [],
+            options=options,
+            settings=settings or [],
+            attempts={"tasks": tasks, "samples": samples, "levels": level or ()},
+            as_json=as_json,
+        )
+        return
+    _refuse_given(
+        at_endpoint, "is for a model behind an endpoint; add --endpoint URL, or remove it"
+    )
     if recorded:
         _print_recorded(run, as_json=as_json)
         return
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
-    _refuse_number_of_tasks(settings or [])
     # With several processes, the first one writes and prints.
     attempts = None if is_later_rank() else new_file(attempts, "--attempts")
     config = read_eval_config(env or [], run, options, settings or [], trust=trust)
@@ -144,6 +230,18 @@ def evaluate(
     if actor.stop.is_made:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
+
+
+def _refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Raise ConfigError for the first option that the command line has.
+
+    Args:
+        options: the values by the options' names; None where it is not given.
+        why: what the message says of it.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} {why}")
 
 
 def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
@@ -235,35 +333,4 @@ def _print_result(
         results = [summary.to_json() for summary in summaries]
         print_json({"model": model, "seconds": round(seconds, 1), "results": results})
     else:
-        _print_table(model, summaries, seconds)
-
-
-def _print_table(model: str, summaries: Sequence[Summary], seconds: float) -> None:
-    several = len({summary.environment for summary in summaries}) > 1
-    table = Table(
-        "",
-        title=f"{model}: {summaries[0].samples} samples of each held-out task",
-        title_justify="left",
-    )
-    for summary in summaries:
-        name = f"{summary.environment}, " if several else ""
-        table.add_column(f"{name}level {summary.level:g}", justify="right")
-    for statistic in dict.fromkeys(name for summary in summaries for name in summary.statistics):
-        estimates = [summary.statistics.get(statistic) for summary in summaries]
-        table.add_row(
-            statistic, *(f"{e.value:.3f} ± {e.error:.3f}" if e else "" for e in estimates)
-        )
-    table.add_section()
-    table.add_row("tasks", *(str(summary.tasks) for summary in summaries))
-    table.add_row("cut off at the budget", *(f"{summary.clipped:.0%}" for summary in summaries))
-    for title, counts in (
-        ("could not be judged", [summary.unscored for summary in summaries]),
-        ("audits that failed", [summary.audits_failed for summary in summaries]),
-    ):
-        if any(counts):
-            table.add_row(title, *map(str, counts))
-    PrintableConsole().print(table)
-    print_line(
-        "± is the standard error over tasks (bootstrap); "
-        f"{sum(summary.tokens for summary in summaries)} tokens in {seconds:.0f} s"
-    )
+        print_summaries(model, summaries, seconds)

@@ -34,7 +34,7 @@ def live(progress: Progress) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(
-    title: str, *columns: ProgressColumn, total: float | None = None
+    title: str, *columns: ProgressColumn, total: float | None = None, **fields: Any
 ) -> Iterator[Callable[..., None]]:
     """Show a bar with one task on stderr while the block runs, and remove it at the end.
 
@@ -42,6 +42,7 @@ def progress_bar(
         title: the label of the bar.
         columns: what is shown to the right of the bar.
         total: the number of steps, if it is known.
+        fields: what the columns show besides, at the beginning.
 
     Yields:
         A function that takes the options of `rich.progress.Progress.update`.
@@ -54,7 +55,7 @@ def progress_bar(
         transient=True,
     )
     with live(bar):
-        yield partial(bar.update, bar.add_task(title, total=total))
+        yield partial(bar.update, bar.add_task(title, total=total, **fields))
 
 
 PHASES = {

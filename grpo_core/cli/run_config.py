@@ -134,6 +134,29 @@ def read_eval_config(
     )
 
 
+def read_rescore_config(
+    run: Path, envs: Sequence[str], settings: Sequence[str], *, trust: bool
+) -> RunConfig:
+    """Return the config that judges the saved rollouts of a run again.
+
+    Args:
+        run: the run folder.
+        envs: the environments that judge in place of the run's own; if empty, those.
+        settings: the values of --set.
+        trust: whether the command line has --trust.
+
+    Raises:
+        ConfigError: the run is not trusted, or a setting is wrong.
+    """
+    record = RunFolder.open(run).config()
+    names = (*(() if envs else _OF_ENVIRONMENTS), "level", "seed", "verify", "sandbox", "judges")
+    taken = {name: record[name] for name in names}
+    require_trust(run, record, used=taken, named=_named(envs, settings), trust=trust)
+    # A cached verdict would be no new one.
+    stored = taken | {"verify": record["verify"] | {"cache": "off"}}
+    return build_config([stored, environments(envs), *map(parse_setting, settings)])
+
+
 def finished_run(path: Path, advice: str = "") -> RunFolder:
     """Return the folder of a finished run.
 

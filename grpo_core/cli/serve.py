@@ -26,6 +26,8 @@ app = typer.Typer()
 
 KEY_VARIABLE = "GRPO_SERVE_KEY"
 _PORT = 8000
+_GATHER_MS = 5.0
+"""Clients that send requests at the same time do so within some milliseconds."""
 
 
 @app.command(epilog="Example: grpo serve runs/first --port 8000")
@@ -81,6 +83,7 @@ def serve(
     """
     run = Path(policy) if _is_run(Path(policy)) else None
     options: dict[str, Any] = {
+        "sampling.gather_ms": _GATHER_MS,
         "sampling.max_new_tokens": max_new_tokens,
         "model.device": device,
         "model.dtype": dtype,

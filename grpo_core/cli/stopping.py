@@ -8,12 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from grpo_core.calls.stopping import StopRequest
 from grpo_core.cli.output import INTERRUPTED
-
-if TYPE_CHECKING:
-    from grpo_core.train.actor import StopRequest
 
 ONE_KEY_PRESS_SECONDS = 1.0
 """The time in seconds within which repeated signals count as one.

@@ -59,6 +59,29 @@ def read_calls(
     return tuple(islice(FORMATS[format](text, tools), MAX_CALLS))
 
 
+def read_api_calls(calls: object) -> tuple[ToolCall, ...]:
+    """Return the calls that an answer of the OpenAI API holds apart, at most `MAX_CALLS`.
+
+    Args:
+        calls: The field `tool_calls` of its message, whatever it is; () if it is no list.
+    """
+    return tuple(map(_api_call, calls[:MAX_CALLS])) if isinstance(calls, list) else ()
+
+
+def _api_call(value: Any) -> ToolCall:
+    """Return one call of an answer, whose arguments are a JSON text or, by some servers, JSON."""
+    function = value.get("function") if isinstance(value, dict) else None
+    if not isinstance(function, dict):
+        return ToolCall(error=_FORM)
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = _DECODER.decode(arguments)
+        except (ValueError, RecursionError) as error:
+            return ToolCall(error=f"the arguments are not valid JSON: {error}")
+    return _call({"name": function.get("name"), "arguments": arguments, "id": value.get("id")})
+
+
 def text_beside_calls(text: str, format: ToolFormat) -> str:
     """Return a text without the calls that `read_calls` reads in it."""
     match format:

@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group, Rollout
+from grpo_core.protocol.types import Group, Rollout, TaskKey, Verdict
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
@@ -40,8 +40,8 @@ _TITLE_LIMIT = 500
 _RETURNED_LIMIT = 10_000
 """The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
 
-_LEFTOVER = re.compile(r"\.lock|\.config\.json\..*")
-"""The names of files that may be left from a run that was killed before it started."""
+_LEFTOVER = re.compile(r"\.lock|\.(config|evaluation)\.json\..*")
+"""The names of files that may be left from what was killed before it started."""
 
 _LOG_LINES = 1_000
 """The most lines of one entry of log.txt; all further lines are joined to the last one."""
@@ -333,19 +333,34 @@ def write_attempts(path: Path, group: Group[Any]) -> None:
 
 def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
     """Yield the JSON object of each rollout of a group."""
-    for attempt, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
-        yield {
-            "key": asdict(group.task.key),
-            "draw": group.task.draw,
-            "attempt": attempt,
-            "messages": [message.to_json() for message in rollout.messages],
-            "finish": rollout.finish,
-            **({"reply_dropped": True} if rollout.reply_dropped else {}),
-            "tokens": sum(len(segment.token_ids) for segment in rollout.segments),
-            "versions": rollout.versions,
-            **_agent_fields(rollout),
-            "verdict": verdict.to_json(),
-        }
+    for number, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
+        yield attempt_line(group.task.key, group.task.draw, number, rollout, verdict)
+
+
+def attempt_line(
+    key: TaskKey, draw: int, number: int, rollout: Rollout, verdict: Verdict | None
+) -> JsonObject:
+    """Return the JSON object of an attempt.
+
+    Args:
+        key: the key of its task.
+        draw: the draw of its task.
+        number: its number among the attempts at its task.
+        rollout: the attempt.
+        verdict: its verdict; None: there is none yet.
+    """
+    return {
+        "key": asdict(key),
+        "draw": draw,
+        "attempt": number,
+        "messages": [message.to_json() for message in rollout.messages],
+        "finish": rollout.finish,
+        **({"reply_dropped": True} if rollout.reply_dropped else {}),
+        "tokens": sum(len(segment.token_ids) for segment in rollout.segments),
+        "versions": rollout.versions,
+        **_agent_fields(rollout),
+        "verdict": None if verdict is None else verdict.to_json(),
+    }
 
 
 def _agent_fields(rollout: Rollout) -> JsonObject:

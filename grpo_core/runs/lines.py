@@ -40,8 +40,13 @@ def kind_of(line: Mapping[str, Any]) -> Kind:
     return Kind.EVALUATION if "eval/reward/mean" in line else Kind.STEP
 
 
-def append_line(path: Path, line: str) -> bytes:
+def append_line(path: Path, line: str, *, then: str = "continue with --resume") -> bytes:
     """Append one line in a single write, completely or not at all.
+
+    Args:
+        path: the file.
+        line: the line, without its line feed.
+        then: as for `writing`.
 
     Returns:
         The bytes that were written, including the line feed.
@@ -50,7 +55,7 @@ def append_line(path: Path, line: str) -> bytes:
         RunStoppedError: the line cannot be written.
     """
     data = line.encode("utf-8", "backslashreplace") + b"\n"
-    with writing(path), path.open("ab", buffering=0) as file:
+    with writing(path, then=then), path.open("ab", buffering=0) as file:
         size = file.tell()
         try:
             if file.write(data) != len(data):

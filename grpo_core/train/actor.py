@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
 from grpo_core.calls.deadline import describe, within
+from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Sampler, SamplingParams
@@ -36,27 +37,12 @@ from grpo_core.verify.sources import Source, Sources
 
 TIS_CAP = 2.0
 """Default of loss.tis_cap for samplers that draw for themselves."""
+GATHER_MS = 5.0
+"""Default of sampling.gather_ms where agents make the attempts, in milliseconds."""
 WAIT = "sampler_wait"
 """Name of the phase in which rollouts wait for their turn to be sampled."""
 CLOSE_SECONDS = 30.0
 """Timeout for closing a sampler."""
-
-
-class StopRequest:
-    """Ask work that is in progress to end soon; the first reason counts."""
-
-    def __init__(self) -> None:
-        self.is_made = False
-        self.reason = ""
-
-    def make(self, reason: str = "a stop was requested") -> None:
-        """Request the stop."""
-        self.reason = self.reason or reason
-        self.is_made = True
-
-    def withdraw(self) -> None:
-        """Forget the request, which has been fulfilled."""
-        self.is_made, self.reason = False, ""
 
 
 class Actor:
@@ -428,6 +414,7 @@ def build_actor(
         policy.reference.follow()
     config, defaults = with_defaults(config, base_weights(policy.model))
     config, sizes = with_sizes(config, policy.tuning)
+    config = _with_gathering(config, sources)
     footprint = Footprint(policy)
     sampler = (
         builtin_sampler(policy, config.sampling)
@@ -447,6 +434,16 @@ def build_actor(
         load_seconds=time.perf_counter() - started,
         defaults="; ".join(filter(None, (defaults, sizes, truncation))),
     )
+
+
+def _with_gathering(config: RunConfig, sources: Sources) -> RunConfig:
+    """Return the config with a number for sampling.gather_ms: agents send requests of their own."""
+    if config.sampling.gather_ms is not None:
+        return config
+    has_agents = any(source.verifier.has_agents for source in sources)
+    gather_ms = GATHER_MS if has_agents else 0.0
+    sampling = config.sampling.model_copy(update={"gather_ms": gather_ms})
+    return config.model_copy(update={"sampling": sampling})
 
 
 def _with_truncation(config: RunConfig, sampler: Sampler) -> tuple[RunConfig, str]:

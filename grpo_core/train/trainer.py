@@ -26,15 +26,15 @@ from grpo_core.protocol.types import Group, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.hold import hold
 from grpo_core.runs.trust import require_trust
 from grpo_core.train.build import build_method, choose_observer, find_ranks, load_observers
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rollout.tasks import counted_sources, eval_keys
+from grpo_core.train.rollout.tasks import counted_sources
 from grpo_core.train.run.ending import RunEnd
-from grpo_core.train.run.hold import hold, shared_run_folder
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.metrics import refuse_taken_names
-from grpo_core.train.run.opening import fingerprints
+from grpo_core.train.run.opening import fingerprints, shared_run_folder
 from grpo_core.train.run.resume import (
     changed_processes,
     changed_settings,
@@ -43,6 +43,7 @@ from grpo_core.train.run.resume import (
 )
 from grpo_core.train.run.rewind import choose_checkpoint
 from grpo_core.train.run.run import Run
+from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Sources
 
 

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from grpo_core.calls.isolation import clip, reason
 from grpo_core.extract import is_text
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import (
     Message,
@@ -108,6 +108,22 @@ def tools_of(env: Environment[Any]) -> list[dict[str, Any]]:
         raise
     except Exception as error:  # noqa: BLE001 - environments raise what they like
         raise GrpoError(f"the environment failed in tools(): {reason(error)}") from None
+
+
+def offered_tools(env: Environment[Any]) -> list[dict[str, Any]]:
+    """Return the descriptions of the tools that the policy may call in a dialogue.
+
+    Raises:
+        GrpoError: as `tools_of`.
+        ConfigError: no call could be answered, as the policy has one turn.
+    """
+    tools = tools_of(env)
+    if tools and env.max_turns < 2:
+        raise ConfigError(
+            f"{type(env).__qualname__} offers tools, but its max_turns is {env.max_turns}, so no "
+            "tool call could be answered; set max_turns to 2 or more in the class"
+        )
+    return tools
 
 
 def check_verdict(

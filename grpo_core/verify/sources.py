@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 from grpo_core.config.config import RunConfig
@@ -100,6 +101,7 @@ class Sources:
         closes_given: bool = True,
         lend: Callable[[type[Environment[Any]], Any], Services] | None = None,
         placement: Placement | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> Sources:
         """Return the environments that a config names.
 
@@ -111,6 +113,7 @@ class Sources:
             lend: returns the services that an environment's class needs with its settings; None:
                 services are opened as the config says.
             placement: where the environments verify; None: as the config says.
+            names: names in task keys that differ from those of the environments, by the latter.
 
         Raises:
             UnknownNameError: `envs` has a name that the config does not have, or an environment is
@@ -146,7 +149,7 @@ class Sources:
                 lender = lender or _lender(host, config)
                 spec = host.get("environment", name)
                 env = load_environment(host, name, member.env, lend=lend or lender.services)
-                source_name = spec.name
+                source_name = names.get(spec.name, spec.name)
                 offer = None if names_file(name) else host.find("environment", name)
                 verifier = make_verifier(
                     env, weights=member.weights, spec=spec, overrides=member.env

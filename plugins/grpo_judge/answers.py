@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
+
+from grpo_core.calls.api_client import error_text
 
 MAX_TOKENS_COUNTED = 10**9
 """A token count above this for one answer is not plausible and is ignored."""
@@ -51,18 +52,6 @@ def read_answer(body: bytes) -> Answer:
         refused = refused or "a content filter stopped the answer"
     text = content if isinstance(content, str) else None
     return Answer(text, refused, tokens_in=tokens_in, tokens_out=tokens_out)
-
-
-def error_text(body: bytes) -> str:
-    """Return an endpoint's message in the body of an error."""
-    text = body.decode(errors="replace")
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        error = value.get("error", value) if isinstance(value, dict) else value
-        if isinstance(error, dict) and isinstance(error.get("message"), str):
-            code = error.get("code")
-            return f"{error['message']} ({code})" if isinstance(code, str) else error["message"]
-    return text
 
 
 def _count(value: object) -> int:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_judge.answers import Answer
-from grpo_judge.endpoint import CallError, Endpoint, Kind
+from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_judge.answers import Answer, read_answer
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
 from grpo_judge.prompts import SCHEMA, UnreadableError, grade, messages
@@ -108,7 +108,7 @@ class Grader:
         self._probes = itertools.count()
         self._turns = Turns()
         self._texts = Counter[str]()
-        self._endpoint = Endpoint(
+        self._endpoint = ApiClient(
             key=key,
             base_url=config.base_url or None,
             timeout_seconds=config.timeout_seconds,
@@ -244,7 +244,7 @@ class Grader:
                 await self._outage.wait_until_available()
             async with self._endpoint.turn(urgent=probe):
                 if probe or not self._outage.waiting:
-                    return await self._endpoint.ask(
+                    body = await self._endpoint.ask(
                         model=config.model,
                         messages=prompt,
                         temperature=config.temperature,
@@ -252,6 +252,7 @@ class Grader:
                         seed=seed,
                         **request,
                     )
+                    return read_answer(body)
 
     def _pause(self, failure: CallError, failures: int) -> float:
         """Return the pause in seconds before the call for a text is repeated."""

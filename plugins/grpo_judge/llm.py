@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import JsonStore, Judgement, JudgeRequest, current_call
-from grpo_judge.endpoint import check_connections
+from grpo_core.calls.api_client import check_connections
 from grpo_judge.grader import COSTS, Grader, Spent
-from grpo_judge.llm_config import LLMConfig, api_key, check
+from grpo_judge.llm_config import SUBJECT, LLMConfig, api_key, check
 from grpo_judge.prompts import SCHEMA, messages
 from grpo_judge.unsayable import unsayable
 
@@ -51,7 +51,7 @@ class LLM:
 
     def __init__(self, config: LLMConfig) -> None:
         check(config)
-        check_connections()
+        check_connections(SUBJECT)
         self.config = config
         self.spent = Spent()
         self._key = api_key(config)

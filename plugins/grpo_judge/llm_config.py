@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
 
 from grpo_core import ConfigError
+from grpo_core.calls.api_settings import (
+    NO_KEY,
+    check_address,
+    is_variable_name,
+    key_in,
+    place_of,
+)
 from grpo_judge.prompts import RUBRIC
 
-NO_KEY = "none"
-"""Key for endpoints that need none, since the client requires one."""
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-_SECRET_NAME = re.compile(r"key|token|secret|sig|pass|pwd|auth", re.IGNORECASE)
-_KEY = re.compile(r"[!-~]+")
+SUBJECT = "the judge 'llm'"
+"""What messages call the judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,14 @@ def check(config: LLMConfig) -> None:
         (0 <= config.patience_seconds < math.inf, "finite patience_seconds of at least 0"),
     ):
         if not is_valid:
-            raise ConfigError(f"the judge 'llm' needs {needed}")
+            raise ConfigError(f"{SUBJECT} needs {needed}")
     if config.base_url:
-        _check_url(config.base_url)
+        check_address(
+            config.base_url,
+            subject=SUBJECT,
+            option="base_url",
+            key_option="judges.NAME.settings.key",
+        )
 
 
 def api_key(config: LLMConfig) -> str:
@@ -88,36 +93,12 @@ def api_key(config: LLMConfig) -> str:
         ConfigError: It is needed and missing, or cannot be sent. The message does not repeat it,
             nor the value of `key` if that may be a key instead of a variable's name.
     """
-    is_name = _VARIABLE.fullmatch(config.key) is not None
-    where = f"the environment variable {config.key}" if is_name else "the variable named by `key`"
-    value = os.environ.get(config.key, "") if "\0" not in config.key else ""
-    if value and _KEY.fullmatch(value) is None:
-        problem = "it holds a space, a line break or a character that is not ASCII; remove it"
-        raise ConfigError(f"the judge 'llm' cannot send the key in {where}: {problem}")
+    is_name = is_variable_name(config.key)
+    value = key_in(config.key, subject=SUBJECT)
     if value or (config.base_url and (is_name or not config.key)):
         return value or NO_KEY
     hint = "" if is_name else "; `key` is the name of a variable, never the key itself"
     remedy = "leave `key` empty" if config.base_url else "name a base_url"
-    raise ConfigError(f"the judge 'llm' finds no key in {where}; set it, or {remedy}{hint}")
-
-
-def _check_url(base_url: str) -> None:
-    if "@" in base_url.partition("?")[0]:
-        raise ConfigError(
-            "the judge 'llm' takes no user name or password in base_url, since settings are "
-            "written into run folders; remove it and put the key into the environment variable "
-            "that judges.NAME.settings.key names"
-        )
-    with contextlib.suppress(ValueError):
-        url = urlsplit(base_url)
-        names = [name for name, _ in parse_qsl(url.query, keep_blank_values=True)]
-        if any(_SECRET_NAME.search(name) for name in names):
-            raise ConfigError(
-                "the judge 'llm' takes no key in the query of base_url, since settings are written "
-                "into run folders; put it into the environment variable that "
-                "judges.NAME.settings.key names"
-            )
-        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
-            return
-    needed = "a base_url that begins with http:// or https:// and names a host"
-    raise ConfigError(f"the judge 'llm' needs {needed}")
+    raise ConfigError(
+        f"{SUBJECT} finds no key in {place_of(config.key)}; set it, or {remedy}{hint}"
+    )

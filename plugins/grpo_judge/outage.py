@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from grpo_core import JudgeRequest
-from grpo_judge.endpoint import CallError, Kind
+from grpo_core.calls.api_client import CallError, Kind
 
 NEUTRAL = JudgeRequest("The sun rises in the east.", context="Write a true sentence.")
 """The request of a probe. No part of it comes from a policy or an environment."""

@@ -123,7 +123,9 @@ def test_a_paired_gain_uses_only_tasks_scored_in_both_and_gives_an_interval():
     gain = paired_gain(before, after)
     assert gain is not None
     assert (gain.before, gain.after, gain.tasks) == (pytest.approx(1 / 3), pytest.approx(2 / 3), 3)
-    margin = 1.96 * math.sqrt(1 / 3) / math.sqrt(3)
+    margin = (
+        4.302652729911275 * math.sqrt(1 / 3) / math.sqrt(3)
+    )  # Student's t, two degrees of freedom
     assert (gain.low, gain.high) == (pytest.approx(1 / 3 - margin), pytest.approx(1 / 3 + margin))
     assert paired_gain({"a": 1.0}, {"a": 1.0}) is None
 

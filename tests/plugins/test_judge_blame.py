@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
+from grpo_core.calls.api_client import CallError, Kind
 from grpo_core.calls.deadline import DeadlineError, within
-from grpo_judge.endpoint import CallError, Kind
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
 from grpo_judge.prompts import UnreadableError, grade

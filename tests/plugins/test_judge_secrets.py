@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError
+from grpo_core.calls.redaction import REDACTED, Redactor
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
-from grpo_judge.redaction import REDACTED, Redactor
 
 from .endpoint import Endpoint, answered, is_probe, judged
 

@@ -17,6 +17,7 @@ import typer
 from grpo_core.cli.app import app
 from grpo_core.runs.lines import read_lines
 
+from ..plugins.endpoint import Endpoint
 from .terminals import ESCAPES, EVIL, HALF, HIDDEN, Shown, assert_printable, grpo
 from .tiny import SPECIAL, tiny_model, tiny_tokenizer
 
@@ -54,8 +55,15 @@ class Place:
         self.run = folder / f"run {NAME}"
         self.pairs = folder / "pairs.jsonl"
         self.pairs.write_text(json.dumps({"better": EVIL, "worse": "fail"}) + "\n")
+        self.server = Endpoint()
+        self.server.reply = says_evil
         _install(folder, "evil", source)
         _install(folder, "broken", f"raise ValueError({EVIL!r})")
+
+    def at_endpoint(self, model: str) -> list[object]:
+        """The options for a few attempts of a model behind an endpoint."""
+        at = ["--endpoint", self.server.url, "--model-name", model, "--tasks", 2, "--samples", 2]
+        return [*at, "--set", "verify.max_error_rate=1"]
 
     def forged(self, change: Callable[[Path], object]) -> Path:
         """A copy of the run that somebody has changed."""
@@ -70,6 +78,12 @@ class Place:
         shutil.rmtree(path, ignore_errors=True)
         path.unlink(missing_ok=True) if path.is_file() else None
         return path
+
+
+def says_evil(asked: dict[str, Any]) -> Any:
+    """An answer, a refusal or a failure that says what should reach no terminal."""
+    status = {"refused": 401, "busy": 503}.get(asked["model"])
+    return EVIL + HALF if status is None else (status, {"error": {"message": EVIL + HALF}})
 
 
 def add_setting(folder: Path) -> None:
@@ -117,6 +131,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         assert shown.status == 0, shown.text
         check(shown)
         yield made
+        made.server.close()
     for name in ("plugin_evil", "plugin_broken"):
         sys.modules.pop(name, None)
 
@@ -169,7 +184,20 @@ CASES: dict[str, list[Case]] = {
             p.new("attempts"),
         ],
         lambda p: ["eval", "--run", p.forged(add_setting)],
+        lambda p: ["eval", "--env", p.env, *p.at_endpoint(NAME), "--out", p.new("evaluation")],
+        lambda p: ["eval", "--env", p.env, *p.at_endpoint("refused"), "--out", p.new("refused")],
+        lambda p: [
+            "eval",
+            "--env",
+            p.env,
+            *p.at_endpoint("busy"),
+            "--retries=0",
+            "--out",
+            p.new("b"),
+        ],
     ],
+    "rescore": [lambda p: ["rescore", p.run], lambda p: ["rescore", p.forged(add_setting)]],
+    "compare": [lambda p: ["compare", p.run, p.run], lambda p: ["compare", p.run, NAME]],
     "export": [
         lambda p: [
             "export",

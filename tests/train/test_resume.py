@@ -349,7 +349,7 @@ def test_two_trainers_of_one_run_in_one_process_keep_other_processes_out_until_b
 
 def taken(folder: Path) -> bool:
     """Whether another process is kept from writing."""
-    program = "import sys; from pathlib import Path; from grpo_core.train.run.hold import hold; hold(Path(sys.argv[1]))"
+    program = "import sys; from pathlib import Path; from grpo_core.runs.hold import hold; hold(Path(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
     )

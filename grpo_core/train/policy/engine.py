@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from typing import ClassVar
@@ -15,6 +16,9 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.decoding import Decoding
 
 _NO_LIMITS = SamplingConfig()
+_QUIET_SHARE, _GATHER_SHARE = 0.02, 0.05
+"""Shares of the time of the last batch: how long no request has to come until the next one begins,
+and how long it waits for further ones at most."""
 
 
 class Engine:
@@ -22,7 +26,8 @@ class Engine:
 
     Requests that arrive in the same pass of the event loop are decoded together; later ones wait
     until that batch has ended. So a batch, and with it the last bits of its log-probs, does not
-    depend on how fast anything is.
+    depend on how fast anything is. With `sampling.gather_ms`, a batch waits for requests that
+    arrive a little later.
 
     Args:
         policy: the policy to sample from.
@@ -42,6 +47,7 @@ class Engine:
         self._serving: asyncio.Task[None] | None = None
         self._batch: Batch | None = None
         self._computation: Future[None] | None = None
+        self._last_seconds, self._last_count = 0.0, 0
 
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request (see `Sampler.generate`).
@@ -83,10 +89,13 @@ class Engine:
     async def _serve(self) -> None:
         """Compute the requests that wait, one batch of equal sampling parameters after another."""
         while self._waiting:
+            if self._limits.gather_ms:
+                await self._gather(self._limits.gather_ms / 1000)
             params = next(iter(self._waiting.values())).params
             futures = [f for f, request in self._waiting.items() if request.params == params]
             requests = [self._waiting.pop(f) for f in futures]
             batch = self._batch = Batch(requests, futures, self._version)
+            started = time.monotonic()
             self._computation = self.policy.thread.submit(lambda: self._compute(batch))  # noqa: B023
             try:
                 await asyncio.wrap_future(self._computation)
@@ -99,6 +108,21 @@ class Engine:
                 batch.fail(error)
             finally:
                 self._batch = self._computation = None
+                self._last_seconds, self._last_count = time.monotonic() - started, len(futures)
+
+    async def _gather(self, seconds: float) -> None:
+        """Wait until no request came for a while, but not long beside the time of a batch.
+
+        Those whose completions the last batch has drawn may send their next requests now, so the
+        wait is longer while fewer have come than were in it.
+        """
+        latest = time.monotonic() + max(10 * seconds, _GATHER_SHARE * self._last_seconds)
+        count = 0
+        while count < len(self._waiting) and time.monotonic() < latest:
+            count = len(self._waiting)
+            is_missing_some = count < self._last_count
+            share = _QUIET_SHARE * self._last_seconds if is_missing_some else 0.0
+            await asyncio.sleep(max(seconds, share))
 
     def _compute(self, batch: Batch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""

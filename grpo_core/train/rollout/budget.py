@@ -10,8 +10,8 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.tools import schemas
 from grpo_core.train.policy.causal import Policy
+from grpo_core.verify.checks import offered_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,11 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
     Raises:
         ConfigError: the environment needs what `policy` cannot do.
     """
-    tools = schemas(env.tools())
+    tools = offered_tools(env)
     if isinstance(env, AgentEnvironment) and policy.fills:
         raise ConfigError(
             f"{type(env).__qualname__} has an agent, whose requests a masked language model cannot "
             "answer: it only fills gaps"
-        )
-    if tools and env.max_turns < 2:
-        raise ConfigError(
-            f"{type(env).__qualname__} offers tools, but its max_turns is {env.max_turns}, so no "
-            "tool call could be answered; set max_turns to 2 or more in the class"
         )
     turn_tokens = sampling.max_new_tokens or env.max_new_tokens
     if not policy.fills:

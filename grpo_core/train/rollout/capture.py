@@ -35,7 +35,6 @@ from grpo_core.train.rollout.completions import (
     sampler_request,
     sampling_params,
 )
-from grpo_core.train.rollout.gathering import Gathering
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,6 @@ class Drawing:
     """Number of the attempt in its group."""
     occurrence: int = 0
     """How often the task was dealt in this step before."""
-    gathering: Gathering = field(default_factory=Gathering)
-    """Lets the requests of all agents that come together be sampled together."""
 
     def of(self, attempt: int, occurrence: int) -> Drawing:
         """Return the same for another attempt."""
@@ -319,7 +316,6 @@ class Capture:
         place = (drawing.seed, drawing.step, drawing.occurrence, drawing.attempt)
         key = self._task.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
         try:
-            await drawing.gathering.join()
             return await drawing.sampler.generate(
                 sampler_request(prefix, self._params(request), key=key, count=count)
             )

@@ -132,16 +132,6 @@ def train_keys(
     ]
 
 
-def eval_keys(source: Source, count: int) -> list[TaskKey]:
-    """Return at most `count` held-out tasks.
-
-    They are the same for every seed of a run, so that runs can be compared.
-    """
-    size = size_of(source.env, "eval")
-    count = count if size is None else min(size, count)
-    return [TaskKey(source.name, "eval", i, 0, source.level) for i in range(count)]
-
-
 def counted_sources(sources: Sources) -> list[Source]:
     """Return the sources whose held-out reward is that of the run (eval/reward/mean).
 

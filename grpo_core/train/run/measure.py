@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from grpo_core.protocol.sampler import SamplingParams
@@ -20,10 +19,11 @@ from grpo_core.report.probe import Sampled
 from grpo_core.report.summary import Summary, summarize
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
-from grpo_core.train.rollout.tasks import counted_sources, eval_keys, train_keys
+from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
+from grpo_core.verify.held_out import eval_keys, eval_sets
 
 HELD_OUT_CHUNK = 64
 """Held-out tasks between two updates of a run's progress bar (see `_chunk`)."""
@@ -154,16 +154,10 @@ async def measure(
         progress: is called with the number of tasks done and their total.
         on_group: is called with each group.
     """
-    source_levels = [
-        (source, level) for source in actor.sources for level in levels or [source.level]
-    ]
-    keys = [
-        [replace(key, level=level) for key in eval_keys(source, tasks)]
-        for source, level in source_levels
-    ]
+    sets = eval_sets(actor.sources, tasks=tasks, levels=levels)
     async with actor.sources:
         groups_per_level = await actor.evaluate(
-            keys,
+            [each.keys for each in sets],
             samples=samples,
             params=params,
             chunk=_chunk(actor, CHUNK),
@@ -172,9 +166,13 @@ async def measure(
         )
     return [
         summarize(
-            groups, environment=source.name, level=level, samples=samples, parts=source.env.parts
+            groups,
+            environment=each.source.name,
+            level=each.level,
+            samples=samples,
+            parts=each.source.env.parts,
         )
-        for (source, level), groups in zip(source_levels, groups_per_level, strict=True)
+        for each, groups in zip(sets, groups_per_level, strict=True)
     ]
 
 

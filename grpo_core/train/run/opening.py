@@ -14,8 +14,10 @@ from typing import Any
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
 from grpo_core.report.observer import Observer
+from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.train.models.adapter import continued_settings
 from grpo_core.train.policy.memory import Estimate, Footprint, format_bytes
+from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.sources import Sources
@@ -186,3 +188,18 @@ def recorded_config(method: Method) -> dict[str, Any]:
         "processes": actor.ranks.size,
     }
     return record
+
+
+def shared_run_folder(
+    folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str
+) -> RunFolder:
+    """Return the run folder, the same one for all processes, of which the first writes.
+
+    Args:
+        folder: as the caller gave it; None chooses an unused path in runs/.
+        name: part of the name of a new folder.
+    """
+    if ranks.first and not isinstance(folder, RunFolder):
+        folder = RunFolder.unused(folder, name=name)
+    path = ranks.gather_values(folder.path if isinstance(folder, RunFolder) else Path())[0]
+    return folder if isinstance(folder, RunFolder) and ranks.first else Unwritten(path)

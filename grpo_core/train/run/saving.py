@@ -15,6 +15,7 @@ from filelock import FileLock
 from grpo_core.calls.deadline import describe
 from grpo_core.runs.atomic import remove_folder, whole_folder
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
@@ -27,7 +28,6 @@ from grpo_core.train.run.checkpoint import (
     save_checkpoint,
 )
 from grpo_core.train.run.ending import EndKind, RunEnd
-from grpo_core.train.run.hold import hold
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.rewind import Restart, later_checkpoints, marks_of

@@ -23,7 +23,6 @@ from grpo_core.train.rollout.completions import (
     sampling_params,
     token_budget,
 )
-from grpo_core.train.rollout.gathering import Gathering
 
 DEFAULT_TOKENS = 1024
 """The budget of a request that names none, where the config names none either."""
@@ -52,7 +51,6 @@ class PolicyCompleter:
         self._policy, self._sampler = actor.policy, actor.sampler
         self._params = actor.config.sampling.params()
         self._default_tokens = actor.config.sampling.max_new_tokens or DEFAULT_TOKENS
-        self._gathering = Gathering()
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
@@ -79,16 +77,12 @@ class PolicyCompleter:
 
     async def _sample(self, requests: list[Request]) -> list[Completion]:
         """Return the completion of each request; the first failure gives up the others."""
-        tasks = [asyncio.create_task(self._generate(request)) for request in requests]
+        tasks = [asyncio.create_task(self._sampler.generate(request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
-
-    async def _generate(self, request: Request) -> Completion:
-        await self._gathering.join()
-        return await self._sampler.generate(request)
 
 
 async def serve(

@@ -1,4 +1,4 @@
-"""Removes keys and passwords from every text that leaves the judge `llm`, and bounds its length."""
+"""Remove keys and passwords from texts that an endpoint or its client wrote, and bound them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Removes keys from what the HTTP client logs: at its lower levels it repeats response headers."""
+"""Remove keys from what the HTTP client logs: at its lower levels it repeats response headers."""
 
 from __future__ import annotations
 
 import logging
 
-from grpo_judge.redaction import MAX_SCANNED_CHARS, Redactor
+from grpo_core.calls.redaction import MAX_SCANNED_CHARS, Redactor
 
 _PARTS = ("connection", "http11", "http2", "proxy", "socks")
 _CORES = ("httpcore", "httpcore2")

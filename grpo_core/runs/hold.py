@@ -10,8 +10,6 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.folder import RunFolder, Unwritten
-from grpo_core.train.ranks import Ranks
 
 
 def hold(folder: Path) -> FileLock:
@@ -42,18 +40,3 @@ def hold(folder: Path) -> FileLock:
             f"the run folder {folder} cannot be written: {error.strerror or error}; {remedy}"
         ) from None
     return lock
-
-
-def shared_run_folder(
-    folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str
-) -> RunFolder:
-    """Return the run folder, the same one for all processes, of which the first writes.
-
-    Args:
-        folder: as the caller gave it; None chooses an unused path in runs/.
-        name: part of the name of a new folder.
-    """
-    if ranks.first and not isinstance(folder, RunFolder):
-        folder = RunFolder.unused(folder, name=name)
-    path = ranks.gather_values(folder.path if isinstance(folder, RunFolder) else Path())[0]
-    return folder if isinstance(folder, RunFolder) and ranks.first else Unwritten(path)

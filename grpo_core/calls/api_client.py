@@ -1,4 +1,4 @@
-"""Calls an OpenAI-compatible endpoint once: the result is an answer, or a failure of some kind.
+"""Call an OpenAI-compatible endpoint once: the result is a body, or a failure of some kind.
 
 A call is one HTTP request. Its time and the size of its body are bounded as a whole, so that an
 endpoint can neither send slowly for ever nor fill the memory. There are no retries here.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
+import json
 import math
 import re
 import time
@@ -19,44 +20,52 @@ from typing import Any
 import openai
 from aiolimiter import AsyncLimiter
 
-from grpo_core import ConfigError
-from grpo_judge.answers import Answer, error_text, read_answer
-from grpo_judge.client_logs import redact_client_logs
-from grpo_judge.llm_config import NO_KEY
-from grpo_judge.redaction import Redactor
+from grpo_core.calls.api_settings import NO_KEY
+from grpo_core.calls.client_logs import redact_client_logs
+from grpo_core.calls.redaction import Redactor
+from grpo_core.protocol.errors import ConfigError
 
 MAX_BODY_BYTES = 10_000_000
 MAX_ERROR_BYTES = 50_000
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSAL = re.compile(
-    r"content[ _-]?(filter|policy|management)|context[ _-]?length|maximum context|too (long|large)",
+    r"content[ _-]?(filter|policy|management)|context[ _-]?(length|size|window)|maximum context"
+    r"|exceed.{0,60}context|too (long|large)",
     re.IGNORECASE,
 )
 _SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
 
 
 class Kind(Enum):
-    """Kinds of failed calls, by their cause."""
+    """Name kinds of failed calls, by their cause."""
 
     UNAVAILABLE = "no answer, or one of a server that is busy or broken: it may pass by itself"
     REJECTED = "the request is refused for a key, a permission, a model or a setting"
     REFUSED = "the text is refused, for what it says or for its length"
-    UNREADABLE = "an answer that holds no grade"
+    UNREADABLE = "an answer that cannot be read"
 
 
 class CallError(Exception):
     """A call failed.
 
     Args:
-        message: What happened, without secrets.
-        kind: The kind of failure.
-        retry_after: The pause in seconds that the endpoint asks for, if it does.
+        message: what happened, without secrets.
+        kind: the kind of failure.
+        retry_after: the pause in seconds that the endpoint asks for, if it does.
+        status: the HTTP status, if there is one.
     """
 
-    def __init__(self, message: str, kind: Kind, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        kind: Kind,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
+        self.status = status
 
 
 class _StatusError(Exception):
@@ -69,15 +78,15 @@ class _StatusError(Exception):
         self.body = body
 
 
-class Endpoint:
-    """The connection of a judge to its endpoint. It belongs to one event loop.
+class ApiClient:
+    """Call one OpenAI-compatible endpoint. It belongs to one event loop.
 
     Args:
-        key: The API key.
-        base_url: The address; None is that of OpenAI.
-        timeout_seconds: How long one call may take from the first byte sent to the last received.
-        at_once: Largest number of calls in flight.
-        per_minute: Largest number of calls that begin in a minute, evenly spaced; 0 is no limit.
+        key: the API key; NO_KEY for none.
+        base_url: the address; None is that of OpenAI.
+        timeout_seconds: how long one call may take from the first byte sent to the last received.
+        at_once: largest number of calls in flight.
+        per_minute: largest number of calls that begin in a minute, evenly spaced; 0 is no limit.
     """
 
     def __init__(
@@ -117,7 +126,7 @@ class Endpoint:
         """Wait until a call may begin; inside the block it counts as in flight.
 
         Args:
-            urgent: Let it begin before all calls that are not urgent, however long they waited.
+            urgent: let it begin before all calls that are not urgent, however long they waited.
         """
         self._urgent += urgent
         try:
@@ -135,13 +144,18 @@ class Endpoint:
         finally:
             self._slots.release()
 
-    async def ask(self, **request: Any) -> Answer:
-        """Return the answer to a chat completion request.
+    async def ask(self, *, chat: bool = True, **request: Any) -> bytes:
+        """Return the body of the answer to a request.
+
+        Args:
+            chat: whether a chat is completed (/chat/completions), and not a text (/completions).
+            request: arguments of the method `create` of the client of the package `openai`.
 
         Raises:
-            CallError: The endpoint gave no answer.
+            CallError: the endpoint gave no answer.
         """
-        completions = self._client.chat.completions.with_streaming_response
+        resource = self._client.chat.completions if chat else self._client.completions
+        completions = resource.with_streaming_response
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 async with completions.create(**request) as response:
@@ -159,7 +173,7 @@ class Endpoint:
         if len(body) > MAX_BODY_BYTES:
             message = f"the answer has more than {MAX_BODY_BYTES:,} bytes"
             raise CallError(message, Kind.UNREADABLE)
-        return read_answer(body)
+        return body
 
     async def close(self) -> None:
         """Close all connections."""
@@ -178,23 +192,38 @@ class Endpoint:
             kind = Kind.REFUSED
         elif error.status < 400:
             to = self.redact(error.headers.get("location", ""))
-            message = f"HTTP status {error.status}: a redirect to {to!r}; set base_url to it"
-        return CallError(message, kind, _retry_after(error.headers))
+            message = f"HTTP status {error.status}: a redirect to {to!r}; set the address to it"
+        return CallError(message, kind, _retry_after(error.headers), error.status)
 
 
-def check_connections() -> None:
+def check_connections(subject: str) -> None:
     """Raise ConfigError for a proxy or certificates in the environment that cannot be used.
 
     The message does not repeat them: the address of a proxy may hold a password.
+
+    Args:
+        subject: who makes the connections, for the message.
     """
     try:
         openai.DefaultAsyncHttpxClient()
     except Exception as error:  # noqa: BLE001 - the client raises several types
         raise ConfigError(
-            f"the judge 'llm' cannot make connections ({type(error).__name__}): a variable of the "
+            f"{subject} cannot make connections ({type(error).__name__}): a variable of the "
             "environment names a proxy or certificates that cannot be used; check HTTP_PROXY, "
             "HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
         ) from None
+
+
+def error_text(body: bytes) -> str:
+    """Return an endpoint's message in the body of an error."""
+    text = body.decode(errors="replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        error = value.get("error", value) if isinstance(value, dict) else value
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            code = error.get("code")
+            return f"{error['message']} ({code})" if isinstance(code, str) else error["message"]
+    return text
 
 
 async def _raise_for_status(response: Any) -> None:

@@ -1,0 +1,1 @@
+"""Evaluate models behind OpenAI-compatible endpoints on environments, without torch."""

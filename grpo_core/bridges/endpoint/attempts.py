@@ -1,0 +1,228 @@
+"""Play attempts with a model behind an endpoint, and write each as a line of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_args
+
+from grpo_core.bridges.endpoint.chat import Dialogue, Turn
+from grpo_core.bridges.endpoint.policy import RemotePolicy
+from grpo_core.bridges.endpoint.types import Refusal, Usage
+from grpo_core.calls.api_client import CallError
+from grpo_core.protocol.types import (
+    Finish,
+    Group,
+    Message,
+    Rollout,
+    Task,
+    TaskKey,
+    ToolCall,
+    Verdict,
+)
+from grpo_core.runs.folder import attempt_line
+from grpo_core.verify.conversation import Conversation
+from grpo_core.verify.playing import Transcript
+from grpo_core.verify.sources import Source, Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits the attempts at the tasks of one environment."""
+
+    turns: int
+    """Most turns of the policy."""
+    tokens: int
+    """Most tokens of one turn."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """The descriptions of the tools that the policy may call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Holds one attempt at a task, judged or not."""
+
+    key: TaskKey
+    """The key of the task."""
+    number: int
+    """Number of the attempt among those at its task."""
+    rollout: Rollout
+    """What was said."""
+    verdict: Verdict | None = None
+    """Its verdict; None: it is judged with the others at its task."""
+    usage: Usage = field(default_factory=Usage)
+    """What it cost, if it is new."""
+    refused: Refusal | None = None
+    """Why the server refused a turn."""
+
+    @property
+    def is_played(self) -> bool:
+        """Return whether it came to its end, so that it can be judged."""
+        return self.rollout.finish != "error"
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether it has a verdict that is no error."""
+        return self.verdict is not None and self.verdict.scored
+
+    def to_line(self, draw: int) -> dict[str, Any]:
+        """Return the attempt as JSON data; `draw` is that of its task."""
+        rollout = self.rollout
+        return {
+            **attempt_line(self.key, draw, self.number, rollout, self.verdict),
+            "tokens": sum(rollout.turn_lengths),
+            "turn_lengths": list(rollout.turn_lengths),
+            **({"error": rollout.error} if rollout.error else {}),
+            **({"refused": self.refused} if self.refused else {}),
+            "usage": asdict(self.usage),
+        }
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Attempt:
+        """Return the attempt that `to_line` wrote.
+
+        Raises:
+            Exception: the line holds none.
+        """
+        finish: Finish = line["finish"]
+        refused: Refusal | None = line.get("refused")
+        if finish not in get_args(Finish) or refused not in (None, *get_args(Refusal)):
+            raise ValueError(f"finish is {finish!r}, refused {refused!r}")
+        rollout = Rollout(
+            tuple(map(_message, line["messages"])),
+            finish,
+            error=line.get("error", ""),
+            reply_dropped=line.get("reply_dropped", False),
+            turn_lengths=tuple(line["turn_lengths"]),
+        )
+        verdict = None if line["verdict"] is None else Verdict.from_json(line["verdict"])
+        key = TaskKey(**line["key"])
+        return cls(key, line["attempt"], rollout, verdict, Usage(**line["usage"]), refused)
+
+
+async def play(
+    policy: RemotePolicy,
+    sources: Sources,
+    task: Task[Any],
+    number: int,
+    *,
+    limits: Limits,
+    seed: int,
+) -> Attempt:
+    """Play one attempt to its end, and judge it unless it is judged with others.
+
+    Args:
+        policy: takes the turns.
+        sources: speak for the environments and judge.
+        task: the task.
+        number: number of the attempt among those at its task.
+        limits: of the attempt.
+        seed: with the key, fixes the seeds of the requests.
+
+    Raises:
+        ConfigError: the server refuses the key, the model or a setting.
+        StoppedError: a stop was requested, and a request would have had to be repeated.
+    """
+    source = sources[task.key.env]
+    conversation = sources.conversation(task)
+    try:
+        playing = _Playing(task, number, conversation, limits)
+        await playing.to_the_end(policy, seed)
+        attempt = playing.attempt()
+        if not is_judged_alone(source):
+            return attempt
+        verdict = await conversation.verdict(attempt.rollout)
+    finally:
+        await conversation.close()
+    (group,) = await sources.audited([Group(task, [attempt.rollout], [verdict])])
+    return replace(attempt, verdict=group.verdicts[0])
+
+
+def is_judged_alone(source: Source) -> bool:
+    """Return whether an attempt is judged by itself as soon as it has ended."""
+    return source.verifier.one_by_one or source.verifier.has_episodes
+
+
+@dataclass(slots=True)
+class _Playing:
+    """Plays one attempt."""
+
+    task: Task[Any]
+    number: int
+    conversation: Conversation
+    limits: Limits
+    transcript: Transcript = field(init=False)
+    usage: Usage = field(default_factory=Usage)
+    lengths: list[int] = field(default_factory=list)
+    """The number of tokens of each turn."""
+    refused: Refusal | None = None
+    reply_dropped: bool = False
+
+    def __post_init__(self) -> None:
+        self.transcript = Transcript(self.limits.turns, self.conversation)
+
+    async def to_the_end(self, policy: RemotePolicy, seed: int) -> None:
+        """Let policy and environment speak in turn; a failure ends with finish="error"."""
+        transcript = self.transcript
+        dialogue = Dialogue(self.task.prompt)
+        dialogue.add(await transcript.open())
+        reply: Sequence[Message] = ()
+        while transcript.finish == "stop":
+            place = ("endpoint", seed, self.number, transcript.turn)
+            try:
+                turn = await policy.turn(
+                    dialogue,
+                    limit=self.limits.tokens,
+                    seed=self.task.key.rng(*place).getrandbits(31),
+                    sample=self.number,
+                    tools=self.limits.tools,
+                )
+            except CallError as error:
+                transcript.messages += reply
+                transcript.fail(str(error))
+                return
+            if not self._take(turn, reply):
+                return
+            dialogue.add_turn(turn)
+            next_reply = await transcript.next_reply()
+            if next_reply is None:
+                return
+            dialogue.add(next_reply)
+            reply = next_reply
+
+    def _take(self, turn: Turn, reply: Sequence[Message]) -> bool:
+        """Append a reply and the turn after it; return False if the server refused the turn.
+
+        If it refused a later turn than the first, the attempt ends with the turn before, as where
+        a model's context has no room for another.
+        """
+        self.usage += turn.usage
+        self.refused = turn.refused
+        if turn.refused and not turn.text and self.transcript.turn:
+            self.transcript.finish, self.reply_dropped = "length", True
+            return False
+        self.transcript.messages += reply
+        self.transcript.add_turn(turn.text, turn.finish, turn.tool_calls)
+        self.lengths.append(turn.tokens)
+        return turn.refused is None
+
+    def attempt(self) -> Attempt:
+        """Return the attempt, without a verdict."""
+        rollout = Rollout(
+            tuple(self.transcript.messages),
+            self.transcript.finish,
+            error=self.transcript.error,
+            reply_dropped=self.reply_dropped,
+            turn_lengths=tuple(self.lengths),
+        )
+        return Attempt(self.task.key, self.number, rollout, usage=self.usage, refused=self.refused)
+
+
+def _message(data: Mapping[str, Any]) -> Message:
+    """Return the message that `Message.to_json` wrote."""
+    calls = data.get("tool_calls")
+    return Message(
+        data["role"],
+        data["content"],
+        None if calls is None else tuple(ToolCall(**call) for call in calls),
+    )

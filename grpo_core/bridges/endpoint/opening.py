@@ -1,0 +1,52 @@
+"""Begin or continue an evaluation; what needs an extra is imported here, late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_core.bridges.endpoint.types import EvaluationSettings
+from grpo_core.calls.stopping import StopRequest
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.errors import MissingExtraError
+from grpo_core.verify.sources import Sources
+
+if TYPE_CHECKING:
+    from grpo_core.bridges.endpoint.evaluation import Evaluation
+
+SUBJECT = "grpo eval"
+"""What messages call the evaluation."""
+
+
+def open_evaluation(
+    config: RunConfig,
+    sources: Sources,
+    settings: EvaluationSettings,
+    *,
+    out: Path | None,
+    stop: StopRequest,
+) -> Evaluation:
+    """Return an evaluation that is ready to run, new or continued.
+
+    Args:
+        config: the settings of tasks, sampling and verification.
+        sources: the environments of `config`.
+        settings: the endpoint, and how it is asked.
+        out: its folder; None for a new one, runs/eval-MODEL-DATE-TIME.
+        stop: after a request to stop, no attempt begins.
+
+    Raises:
+        MissingExtraError: a package is not installed.
+        ConfigError: the folder cannot be used, or holds an evaluation with other settings.
+    """
+    try:
+        from grpo_core.bridges.endpoint.evaluation import Evaluation, identity
+        from grpo_core.bridges.endpoint.folder import EvalFolder
+        from grpo_core.calls.api_client import check_connections
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("grpo eval --endpoint", "judge", package=error.name or "") from None
+    check_connections(SUBJECT)
+    folder = EvalFolder(
+        out, identity(config, sources, settings), name=f"eval-{settings.model.name}"
+    )
+    return Evaluation(config, sources, settings, folder=folder, stop=stop)

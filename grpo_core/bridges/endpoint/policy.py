@@ -1,0 +1,260 @@
+"""Ask a model behind an OpenAI-compatible endpoint for turns: retries, rate limits, a cache.
+
+A server that is busy or broken is asked again, with growing pauses; what fails every time is an
+error of the attempt. A request that the server refuses for its key, model or settings ends the
+evaluation. A dialogue that the server refuses for its length or its content is an answer of the
+model, which is judged like any other: leaving it out would raise the scores of models that refuse
+what is hard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grpo_core.bridges.endpoint.chat import Dialogue, Turn, read_body, read_turn
+from grpo_core.bridges.endpoint.types import ModelSettings, Refusal, Usage
+from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_core.calls.stopping import StopRequest
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.store import JsonStore
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+_LONGEST_REQUESTED_PAUSE_SECONDS = 300.0
+"""The longest pause that a server gets by asking for it."""
+_TICK_SECONDS = 0.1
+"""How often a pause looks for a requested stop."""
+_LEAST_TOKENS = 16
+"""A turn gets at least so many tokens; a dialogue that has less room does not fit."""
+_NEUTRAL = "Reply with the word yes."
+"""The prompt of a request that tells whether a text or the settings are refused."""
+_FILTERED = re.compile(r"content[ _-]?(filter|policy|management)", re.IGNORECASE)
+_HINTS = {
+    401: "check the key in the environment variable that --key-env names",
+    403: "check the key in the environment variable that --key-env names",
+    404: "check --model-name, and whether --endpoint ends with /v1",
+}
+"""What to do about a status."""
+_OTHER_HINT = "leave out a field that it does not know by --request FIELD=null"
+
+
+class StoppedError(Exception):
+    """A stop was requested while a request waited to be repeated."""
+
+
+class _RefusedError(Exception):
+    """The server refuses a text, and not the settings of the request."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+
+
+class RemotePolicy:
+    """Ask a model behind an endpoint for turns. It belongs to one event loop.
+
+    Args:
+        client: calls the endpoint.
+        settings: which model is asked, and how.
+        retries: how often a request is repeated that the server does not answer.
+        stop: ends the pauses before requests are repeated.
+        cache: file of the answers of earlier requests; None for none.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: ModelSettings,
+        *,
+        retries: int,
+        stop: StopRequest,
+        cache: Path | None = None,
+    ) -> None:
+        self._client, self._settings = client, settings
+        self._retries, self._stop = retries, stop
+        self._cache: JsonStore | None = None
+        if cache is not None:
+            self._cache = JsonStore(cache, item="completion", alternative="name another --cache")
+        self._resume_time = 0.0
+        """When the server wants to be asked again, on the monotonic clock."""
+        self._is_proven = False
+        """Whether the server has answered a request with these settings."""
+        self._proving = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connections and the cache."""
+        await self._client.close()
+        if self._cache is not None:
+            self._cache.close()
+
+    async def turn(
+        self, dialogue: Dialogue, *, limit: int, seed: int, sample: int, tools: Sequence[Any]
+    ) -> Turn:
+        """Return the next turn of a dialogue.
+
+        Args:
+            dialogue: the messages so far.
+            limit: most tokens of the turn; it is halved until the turn fits the model's context.
+            seed: the seed of the request.
+            sample: number of the attempt at its task; equal requests of others have own answers.
+            tools: the descriptions of the tools that the policy may call.
+
+        Raises:
+            CallError: the server gave no answer, however often it was asked.
+            ConfigError: it refuses the key, the model or a setting.
+            StoppedError: a stop was requested meanwhile.
+        """
+        body = request_body(self._settings, dialogue, limit=limit, seed=seed, tools=tools)
+        name = self._cache_name(body, sample)
+        if self._cache is not None:
+            cached = self._cache.get(name, lambda value: read_turn(value, has_tools=bool(tools)))
+            if cached is not None:
+                return replace(cached, usage=Usage(cached=1))
+        try:
+            value, retries = await self._answer(body, dialogue.is_chat)
+        except _RefusedError as error:
+            return Turn("", "length", refused=error.refusal)
+        if self._cache is not None:
+            self._cache.put(name, value)
+        turn = read_turn(value, has_tools=bool(tools))
+        return replace(turn, usage=turn.usage + Usage(retries=retries))
+
+    async def _answer(self, body: dict[str, Any], is_chat: bool) -> tuple[Any, int]:
+        """Return what `_asked` returns, with fewer tokens if the context has no room for all.
+
+        Raises:
+            _RefusedError: the server refuses the text; and as `_asked`.
+        """
+        while True:
+            try:
+                return await self._asked(body, is_chat)
+            except CallError as error:
+                if error.kind is not Kind.REFUSED:
+                    raise
+                refusal: Refusal = "filter" if _FILTERED.search(str(error)) else "context"
+            half = body.get("max_tokens", 0) // 2
+            if refusal == "filter" or half < _LEAST_TOKENS:
+                await self._prove(body, is_chat)
+                raise _RefusedError(refusal)
+            body = {**body, "max_tokens": half}
+
+    async def _prove(self, body: Mapping[str, Any], is_chat: bool) -> None:
+        """Make sure that a refused request was refused for its text and not for its settings.
+
+        Raises:
+            ConfigError: the server refuses a neutral text, too.
+        """
+        async with self._proving:
+            if self._is_proven:
+                return
+            neutral = {"messages": [{"role": "user", "content": _NEUTRAL}]}
+            prompt = neutral if is_chat else {"prompt": _NEUTRAL}
+            try:
+                await self._asked({**body, **prompt}, is_chat)
+            except CallError as error:
+                if error.kind is Kind.REFUSED:
+                    raise self._rejection(error) from None
+                raise
+
+    async def _asked(self, body: Mapping[str, Any], is_chat: bool) -> tuple[Any, int]:
+        """Return the JSON value of an answer, and how many requests were repeated.
+
+        Raises:
+            CallError: there is no answer, or the text is refused.
+            ConfigError: the server refuses the key, the model or a setting.
+            StoppedError: a stop was requested meanwhile.
+        """
+        named = {name: body[name] for name in ("model", "messages", "prompt") if name in body}
+        more = {name: value for name, value in body.items() if name not in named}
+        failures = 0
+        while True:
+            try:
+                async with self._client.turn():
+                    await self._pause(self._resume_time - time.monotonic())
+                    data = await self._client.ask(chat=is_chat, **named, extra_body=more)
+                value = read_body(data)
+                read_turn(value, has_tools=False)
+                self._is_proven = True
+                return value, failures
+            except CallError as error:
+                if error.kind is Kind.REJECTED:
+                    raise self._rejection(error) from None
+                if error.kind is Kind.REFUSED:
+                    raise
+                failures += 1
+                if failures > self._retries:
+                    tries = f" ({failures} tries)" if failures > 1 else ""
+                    raise CallError(f"the endpoint failed{tries}: {error}", error.kind) from None
+                await self._pause(self._pause_seconds(error, failures))
+
+    def _pause_seconds(self, error: CallError, failures: int) -> float:
+        """Return the pause before a request is repeated; one that the server asks for is for all.
+
+        Args:
+            error: why it failed.
+            failures: how often it has failed.
+        """
+        seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
+        seconds *= random.uniform(0.5, 1.0)  # so that requests which failed together come apart
+        if error.retry_after is not None:
+            wanted = min(error.retry_after, _LONGEST_REQUESTED_PAUSE_SECONDS)
+            self._resume_time = max(self._resume_time, time.monotonic() + wanted)
+            seconds += wanted
+        return seconds
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait; raise StoppedError at a requested stop."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._stop.is_made:
+                raise StoppedError
+            await asyncio.sleep(min(left, _TICK_SECONDS))
+
+    def _rejection(self, error: CallError) -> ConfigError:
+        hint = _HINTS.get(error.status or 0, _OTHER_HINT)
+        return ConfigError(
+            f"the endpoint {self._settings.endpoint} refuses the request: {error}; {hint}"
+        )
+
+    def _cache_name(self, body: Mapping[str, Any], sample: int) -> str:
+        """Return the name under which the answer to a request is cached."""
+        contents = json.dumps([self._settings.endpoint, sample, body], sort_keys=True)
+        return hashlib.sha256(contents.encode()).hexdigest()
+
+
+def request_body(
+    settings: ModelSettings, dialogue: Dialogue, *, limit: int, seed: int, tools: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the fields of a request for the next turn of a dialogue.
+
+    Args:
+        settings: which model is asked, and how.
+        dialogue: the messages so far.
+        limit: most tokens of the turn.
+        seed: the seed of the request.
+        tools: the descriptions of the tools.
+    """
+    params = settings.params
+    fields = {
+        "model": settings.name,
+        **dialogue.fields(),
+        "max_tokens": limit,
+        "temperature": params.temperature,
+        "top_p": params.top_p if params.top_p < 1 else None,
+        "top_k": params.top_k or None,
+        "min_p": params.min_p or None,
+        "stop": list(params.stop) or None,
+        "seed": seed,
+        "tools": list(tools) or None,
+        **settings.request,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

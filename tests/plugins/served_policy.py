@@ -1,0 +1,65 @@
+"""Completers of a tiny policy: one that draws with the built-in engine, and one that says what a script has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from grpo_core.train.run.serving import PolicyCompleter
+
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.sampler import Completion, Request, Sampler
+from grpo_core.report.observer import Observer
+from grpo_core.train.actor import Actor, build_actor
+from grpo_core.train.build import find_ranks
+from grpo_core.train.policy.causal import Policy
+from grpo_core.verify.sources import Sources
+
+from ..train.samplers import Copyless
+from ..train.tiny import save_tiny
+
+
+class Scripted(Copyless):
+    """Says what a function of the prompt's text returns, token by token."""
+
+    def __init__(self, policy: Policy, script: Callable[[str], str]) -> None:
+        self._tokenizer, self._script = policy.tokenizer, script
+
+    async def generate(self, request: Request) -> Completion:
+        text = self._script(self._tokenizer.decode(list(request.prefix)))
+        said = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens = (*said, self._tokenizer.eos_token_id)[: len(request.uniforms)]
+        finish = "stop" if len(tokens) == len(said) + 1 else "length"
+        return Completion(tokens, (-0.25,) * len(tokens), finish)
+
+
+def tiny_actor(
+    folder: Path, make_sampler: Callable[[Policy], Sampler] | None = None, **sections: object
+) -> Actor:
+    """An actor with the tiny model, which is saved in `folder`."""
+    if not folder.exists():
+        save_tiny(folder)
+    config = build_config(
+        [
+            {
+                "environment": "none",
+                "model": {"name": str(folder), "dtype": "float32"},
+                "sampling": {"gather_ms": 5.0},
+                "kl": {"beta": 0.0},
+            },
+            dict(sections),
+        ]
+    )
+    return build_actor(
+        config,
+        Sources([]),
+        ranks=find_ranks(config),
+        observer=Observer(),
+        make_sampler=None
+        if make_sampler is None
+        else (lambda policy, config: make_sampler(policy)),
+    )
+
+
+def scripted_completer(folder: Path, script: Callable[[str], str]) -> PolicyCompleter:
+    return PolicyCompleter(tiny_actor(folder, lambda policy: Scripted(policy, script)))
