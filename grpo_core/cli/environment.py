@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -124,7 +125,16 @@ def turns(prompt: str | Sequence[Message]) -> list[tuple[str, str]]:
     """Return the (role, content) of each message of a prompt; a text has the role "text"."""
     if isinstance(prompt, str):
         return [("text", prompt)]
-    return [(message.role, message.content) for message in prompt]
+    return [(message.role, message_text(message)) for message in prompt]
+
+
+def message_text(message: Message) -> str:
+    """Return the content of a message, and its calls of tools as the policy writes them."""
+    values = [
+        {"name": call.name, "arguments": dict(call.arguments)} for call in message.tool_calls or ()
+    ]
+    calls = [f"<tool_call>{json.dumps(value)}</tool_call>" for value in values]
+    return "\n".join([*([message.content] if message.content or not calls else []), *calls])
 
 
 def print_prompt(task: Task[Any]) -> None:

@@ -43,12 +43,14 @@ class Meeting:
     size: int
     seconds: float
     least: int = 0
-    """The fewest requests that were there when the time was up; 0 if it never was."""
+    """How many requests were there when the time was up; 0 if it never was."""
     _waiting: int = 0
     _next: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def join(self) -> None:
-        """Wait for the others."""
+        """Wait for the others, unless that took too long before."""
+        if self.least:
+            return
         self._waiting += 1
         together = self._next
         self._let_go_if_complete()
@@ -56,7 +58,7 @@ class Meeting:
             await asyncio.wait_for(together.wait(), self.seconds)
         except TimeoutError:
             if not together.is_set():
-                self.least = min(self.least or self._waiting, self._waiting)
+                self.least = self._waiting
                 self._let_go()
 
     def leave(self) -> None:

@@ -153,7 +153,7 @@ def _arguments(message: Message) -> str:
 async def _paid(subject: Subject, heard: _Heard, turn: int) -> Verdict | None:
     """Return the verdict on a policy that gives the reference from a turn on, if it pays."""
     reference = split_turns(subject.answered[heard.number][1])
-    turns_left = subject.env.max_turns - turn
+    turns_left = len(heard.requests) - turn
     script = (*[heard.text] * turn, *reference[-turns_left:])
     verdict = (await subject.agents.play(heard.task, script, judge=True)).verdict
     return verdict if verdict is not None and is_much(subject, verdict) else None

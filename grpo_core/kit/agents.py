@@ -93,7 +93,7 @@ async def _judged(subject: Subject, task: Task[Any], kind: str, turns: Any) -> V
     if not verdict.scored:
         raise BrokenPromiseError(
             f"an attempt in which the policy says {kind} {describe_verdict(verdict)} at "
-            f"{task_label(task)}; whatever it hears, an agent has to ask at least once, and to go "
+            f"{task_label(task)}; whatever the agent hears, it has to ask at least once, and to go "
             "on or return JSON data that verify() can judge"
         )
     return verdict

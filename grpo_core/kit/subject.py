@@ -47,6 +47,9 @@ _LONGEST_WORDS = 30
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
+_OF_AGENT = re.compile(r"\A.*the agent of environment .* failed for TaskKey\([^)]*\): ", re.DOTALL)
+"""What stands before the reason why an agent failed."""
+
 Attempt = tuple[Task[Any], str]
 """A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
 
@@ -447,6 +450,7 @@ def describe_verdict(verdict: Verdict) -> str:
     """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
         error = verdict.error.partition("; its last output")[0]
+        error = _OF_AGENT.sub("the agent failed: ", error)
         if len(error) > _LONGEST_ERROR:  # its end says where it was raised
             error = f"{error[: _LONGEST_ERROR // 2]} ... {error[-_LONGEST_ERROR // 2 :]}"
         return f"could not be judged ({error})"

@@ -19,7 +19,7 @@ from grpo_core.protocol.endpoint import (
     RefusedRequestError,
 )
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.tool_calls import read_calls, text_beside_calls
+from grpo_core.protocol.tool_calls import sendable_calls, text_beside_calls
 from grpo_core.protocol.types import Finish, Message, Rollout, Task
 from grpo_core.verify.agents import AgentConversation
 
@@ -104,8 +104,8 @@ class ScriptedCompleter:
             self.turns -= 1
             raise RefusedRequestError(_WORDS[self._refusal], code=self._refusal)
         message = Message("assistant", text)
-        calls = read_calls(text, "hermes", request.tools) if request.tools else ()
-        if calls and not any(call.error for call in calls):
+        calls = sendable_calls(text, "hermes", request.tools) if request.tools else ()
+        if calls:
             numbered = [
                 replace(call, id=f"call{number}x{place}") for place, call in enumerate(calls)
             ]
