@@ -182,12 +182,6 @@ class _Poison:
     ) = __abs__ = _fail
 
 
-async def _verify_poisoned(subject: Subject, task: Task[Any], text: str) -> Verdict:
-    """Return the verdict on an attempt by a verifier that cannot read the task's data."""
-    rollout = await subject.rollout(task, text)
-    return await verify_directly(subject.env, replace(task, data=_Poison()), rollout)
-
-
 async def check_swallow(subject: Subject) -> str:
     """Check that a verifier whose data cannot be read raises, instead of paying a low reward.
 
@@ -195,12 +189,20 @@ async def check_swallow(subject: Subject) -> str:
     """
     if subject.services:
         raise NotCheckedError("its verdicts come from services; verdict.outage checks those")
+    if subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
     hidden_failures = []
     for task, text in subject.answered[: subject.small_count]:
+        rollout = await subject.rollout(task, text)
+        if subject.has_agents and rollout.error:
+            raise NotCheckedError("the agent failed at a reference (see verdict.reference)")
+        poisoned = replace(task, data=_Poison())
         try:
-            verdict = await within(_verify_poisoned(subject, task, text), _TIMEOUT_SECONDS)
+            verdict = await within(
+                verify_directly(subject.env, poisoned, rollout), _TIMEOUT_SECONDS
+            )
         except (Exception, DeadlineError):  # noqa: BLE001 - to fail is the right reaction
             continue
         if verdict.scored and not verdict.passed:

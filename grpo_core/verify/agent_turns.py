@@ -21,13 +21,14 @@ class AgentTurns:
     """Is an attempt by an agent as a `Conversation`.
 
     Args:
-        conversation: runs the agent and judges the attempt.
+        conversation: runs the agent, once, and judges the attempt.
         task: the task.
         max_turns: the most completions.
     """
 
     def __init__(self, conversation: AgentConversation, task: Task[Any], *, max_turns: int) -> None:
-        self._conversation, self._task, self._max_turns = conversation, task, max_turns
+        self._conversation = conversation.without_retries()
+        self._task, self._max_turns = task, max_turns
         self._requests: asyncio.Queue[tuple[CompletionRequest, Sequence[Message]]] = asyncio.Queue()
         self._texts: asyncio.Queue[str] = asyncio.Queue()
         self._running: asyncio.Task[AgentPlay] | None = None
