@@ -95,7 +95,7 @@ class GuessByTool(AgentEnvironment[int]):
                 guesses.append(None)
                 messages.append({"role": "user", "content": "Call the tool."})
             for number, call in enumerate(message.tool_calls or ()):
-                answer = "one guess at a time"  # else nine calls in a turn would find any number
+                answer = "one guess at a time"  # or many calls in a turn would find any number
                 if number == 0:
                     guess = parse_guess(call.function.arguments)  # type: ignore[union-attr]
                     guesses.append(guess)

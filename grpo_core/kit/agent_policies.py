@@ -19,7 +19,9 @@ _TOOLS = 2
 """Tools that are called wrongly."""
 _CALLS = 3
 """Right calls of tools that a policy makes in every turn."""
-Policies = Mapping[str, Script | Player]
+Turns = Script | Player
+"""What a policy says to an agent; of a script, the last turn again and again."""
+Policies = Mapping[str, Turns]
 """What policies say, by the end of a sentence about them."""
 
 

@@ -7,13 +7,13 @@ agent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, within
 from grpo_core.kit.agent_ends import ENDS
 from grpo_core.kit.agent_policies import (
-    Policies,
+    Turns,
     calling_policies,
     hostile_policies,
     ordinary_policies,
@@ -28,10 +28,7 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import Subject, describe_verdict, task_label
 from grpo_core.protocol.agent import AgentEnvironment
-from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.agent_scripts import Refusal, run_script
-from grpo_core.verify.agents import AgentConversation
-from grpo_core.verify.playing import answer_agent
+from grpo_core.protocol.types import Task, Verdict
 
 _TASKS = 2
 """Tasks at which agents hear what is hard to take."""
@@ -44,6 +41,13 @@ _MEETING_SECONDS = 5.0
 
 
 def require_agents(subject: Subject) -> None:
+    """Raise NotCheckedError unless an agent makes the attempts, and comes to its end."""
+    _require_runs(subject)
+    if subject.agents.hanging:
+        raise NotCheckedError("an agent did not come to its end (see agent.talk)")
+
+
+def _require_runs(subject: Subject) -> None:
     """Raise NotCheckedError unless an agent makes the attempts, and can be run."""
     if not subject.has_agents:
         raise NotCheckedError("no agent makes its attempts")
@@ -52,43 +56,55 @@ def require_agents(subject: Subject) -> None:
 
 async def check_talk(subject: Subject) -> str:
     """Check that whatever an agent hears, it asks, ends and returns what is judged, and fails."""
-    require_agents(subject)
-    kinds = dict[str, int]()
+    _require_runs(subject)
+    if subject.agents.hanging:
+        raise BrokenPromiseError(
+            f"an agent did not come to its end: {subject.agents.hanging}; whatever it hears, it "
+            "has to go on or to return something"
+        )
+    kinds = set[str]()
     for index, task in enumerate(subject.tasks[:_TASKS]):
         for kind, turns in hostile_policies(subject, index).items():
             verdict = await _judged(subject, task, kind, turns)
-            kinds[kind] = verdict.passed
+            kinds.add(kind)
             if verdict.passed:
                 raise BrokenPromiseError(
                     f"an attempt in which the policy says {kind} {describe_verdict(verdict)} at "
                     f"{task_label(task)}; it must not pass"
                 )
-    await _check_calls(subject, kinds)
-    return f"{len(kinds)} kinds of talk are heard to the end, get verdicts, and fail"
+    count = len(kinds) + await _check_calls(subject)
+    return f"{count} kinds of talk are heard to the end, get verdicts, and fail"
 
 
-async def _check_calls(subject: Subject, kinds: dict[str, int]) -> None:
-    """Check policies that call the agent's tools, which may be right at one task by chance."""
-    first = await subject.agents.play(subject.tasks[0], _reference(subject, 0))
-    tasks = subject.tasks[:_TASKS]
-    for kind, turns in calling_policies(tools_of(first.asked)).items():
+async def _check_calls(subject: Subject) -> int:
+    """Check policies that call the agent's tools, and return how many there are.
+
+    One of them may be right at a task by chance, but not at two that have different references.
+    """
+    played = await subject.agents.play(subject.tasks[0], reference_turns(subject, 0))
+    policies = calling_policies(tools_of(played.asked))
+    tasks = [
+        *subject.tasks[:1],
+        *[task for task, text in subject.answered if text != subject.references[0]][:1],
+    ]
+    for kind, turns in policies.items():
         verdicts = [await _judged(subject, task, kind, turns) for task in tasks]
-        kinds[kind] = sum(verdict.passed for verdict in verdicts)
-        if kinds[kind] == len(tasks) == _TASKS and not subject.env.open_ended:
+        if len(tasks) > 1 and all(verdict.passed for verdict in verdicts):
             raise BrokenPromiseError(
-                f"attempts in which the policy says {kind} pass at {_TASKS} of {_TASKS} tasks; "
-                "what does not depend on the task must not pass"
+                f"attempts in which the policy says {kind} pass at {task_label(tasks[0])} and at "
+                f"{task_label(tasks[1])}; what does not depend on the task must not pass"
             )
+    return len(policies)
 
 
-def _reference(subject: Subject, index: int) -> Sequence[str]:
+def reference_turns(subject: Subject, index: int) -> Sequence[str]:
+    """Return the turns of the reference of the task `index`; one silent turn if it has none."""
     return split_turns(subject.references[index] or "")
 
 
-async def _judged(subject: Subject, task: Task[Any], kind: str, turns: Any) -> Verdict:
+async def _judged(subject: Subject, task: Task[Any], kind: str, turns: Turns) -> Verdict:
     """Return the verdict on an attempt; raise BrokenPromiseError if there is none."""
-    played = await subject.agents.play(task, turns, judge=True)
-    verdict = played.verdict
+    verdict = (await subject.agents.play(task, turns, judge=True)).verdict
     assert verdict is not None
     if not verdict.scored:
         raise BrokenPromiseError(
@@ -122,7 +138,9 @@ async def check_repeat(subject: Subject) -> str:
     return f"{count} attempts came to the same when the agent heard the same again"
 
 
-async def _attempted(subject: Subject, task: Task[Any], kind: str, turns: Any) -> Attempted | None:
+async def _attempted(
+    subject: Subject, task: Task[Any], kind: str, turns: Turns
+) -> Attempted | None:
     """Return what came of an attempt; None if it got no verdict."""
     played = await subject.agents.play(task, turns, judge=True)
     if played.verdict is None or not played.verdict.scored:
@@ -160,7 +178,8 @@ async def check_apart(subject: Subject) -> str:
                 "others run; keep what an attempt changes in variables of agent(), not on the "
                 "environment, a class, a module, or in a file with a fixed name"
             )
-    if meeting.least == 1:
+    has_command = isinstance(subject.env, AgentEnvironment) and subject.env.has_command()
+    if meeting.least == 1 and not has_command:
         raise BrokenPromiseError(
             f"of {len(group)} agents that were started at once only one had asked after "
             f"{_MEETING_SECONDS:g} s; await the answers of the client that agent() is given, and "
@@ -187,98 +206,6 @@ async def _alone(subject: Subject) -> list[Attempted]:
                         Attempted(task, kind, played.asked, played.rollout, played.verdict)
                     )
     return attempts
-
-
-_REFUSALS: Mapping[str, Refusal] = {
-    "for which max_turns left no completion": "turns_exceeded",
-    "for which the context had no room": "context_length_exceeded",
-}
-"""Requests that are refused, as the end of a sentence."""
-
-
-async def check_cut_off(subject: Subject) -> str:
-    """Check that attempts that are cut off get a verdict and do not pass."""
-    require_agents(subject)
-    count = 0
-    for index, task in enumerate(subject.tasks[:_TASKS]):
-        count += await _check_cut_turns(subject, task)
-        asked = (await subject.agents.play(task, "banana")).asked
-        for number in sorted({1, len(asked) - 1} & set(range(1, len(asked)))):
-            for where, refusal in _REFUSALS.items():
-                await _check_refused(subject, index, number, where, refusal)
-                count += 1
-    if not _has_command(subject):
-        await _check_nothing_returned(subject)
-        count += 1
-    return f"{count} attempts that were cut off got verdicts, and did not pass"
-
-
-def _has_command(subject: Subject) -> bool:
-    return isinstance(subject.env, AgentEnvironment) and subject.env.has_command()
-
-
-async def _check_cut_turns(subject: Subject, task: Task[Any]) -> int:
-    """Check an attempt in which the token budget ends every turn; return 1."""
-    rollout, verdict = await _cut(subject, task, "banana", is_cut=True)
-    _require_failed(
-        f"an attempt whose turns are ended by their token budget (finish_reason 'length') at "
-        f"{task_label(task)}",
-        rollout,
-        verdict,
-    )
-    return 1
-
-
-async def _check_refused(
-    subject: Subject, index: int, number: int, where: str, refusal: Refusal
-) -> None:
-    """Check an attempt in which the request after some turns is refused."""
-    task = subject.tasks[index]
-    policies: Policies = {"'banana'": ["banana"] * number}
-    right = _reference(subject, index)
-    if len(right) > number:
-        policies = {**policies, "the beginning of the reference": right[:number]}
-    for kind, turns in policies.items():
-        rollout, verdict = await _cut(subject, task, turns, max_turns=number, refusal=refusal)
-        what = f"an attempt of {kind} with a request {where} at {task_label(task)}"
-        if kind == "'banana'":
-            _require_failed(what, rollout, verdict)
-        elif not verdict.scored:
-            raise BrokenPromiseError(f"{what} {describe_verdict(verdict)}; {_ADVICE}")
-
-
-_ADVICE = (
-    "it must get a verdict, and not pass: `returned` is None if the agent lets the refusal through"
-)
-
-
-async def _cut(
-    subject: Subject, task: Task[Any], turns: Any, **how: Any
-) -> tuple[Rollout, Verdict]:
-    """Return what comes of an attempt that is cut off; `how` is for `run_script`."""
-    conversation = subject.verifier.conversation(task)
-    assert isinstance(conversation, AgentConversation)
-    played = await run_script(
-        conversation,
-        task,
-        lambda: answer_agent(turns),
-        **{"max_turns": subject.env.max_turns, **how},
-    )
-    return played.rollout, await conversation.verdict(played.rollout)
-
-
-def _require_failed(what: str, rollout: Rollout, verdict: Verdict) -> None:
-    """Raise BrokenPromiseError unless an attempt got a verdict and did not pass."""
-    if not verdict.scored or verdict.passed:
-        raise BrokenPromiseError(f"{what} {describe_verdict(verdict)}; {_ADVICE}")
-
-
-async def _check_nothing_returned(subject: Subject) -> None:
-    """Check that a rollout of which nothing was returned gets a verdict and does not pass."""
-    task = subject.tasks[0]
-    rollout = Rollout((Message("assistant", "banana"),), "length")
-    ((verdict,),) = await subject.verifier.verify([task], [[rollout]])
-    _require_failed(f"an attempt that was cut off at {task_label(task)}", rollout, verdict)
 
 
 async def check_close(process: SecondProcess, subject: Subject) -> str:

@@ -15,8 +15,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -28,23 +28,20 @@ from grpo_core.kit.agent_ends import AgentRuns, Run
 from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
 from grpo_core.kit.endings import leftovers_by_end
 from grpo_core.kit.growth import measure_growth
+from grpo_core.kit.observed import Judge
 from grpo_core.kit.process_state import ProcessState, seeded_generators
 from grpo_core.kit.recorded import Recorded, address
-from grpo_core.kit.scripts import attempt_rollout, join_turns
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
-from grpo_core.kit.verdicts import verify_directly
 from grpo_core.kit.watch import FileWatch, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.verify.checks import (
-    BrokenContractError,
     check_reference,
     check_task,
-    check_verdict,
     size_of,
 )
 from grpo_core.verify.engine import Verifier
@@ -138,7 +135,7 @@ async def _observe(
         else [],
     }
     seconds = min(env.timeout_seconds, _REPLY_SECONDS)
-    judge = _Judge(
+    judge = Judge(
         env,
         IsolatedReplies(env, settings=VerifyConfig(isolation="inline", timeout_seconds=seconds)),
         Recorded.unpack(request["recorded"]),
@@ -189,7 +186,7 @@ async def _observe(
 
 
 async def _agents(
-    judge: _Judge,
+    judge: Judge,
     env: AgentEnvironment[Any],
     runs: Mapping[str, Sequence[Any]],
     tasks: Mapping[Any, Task[Any]],
@@ -254,7 +251,7 @@ def _known_attempts(
 
 
 async def _verdicts(
-    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
+    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
 ) -> list[Any]:
     """Return the verdicts on the first attempts, as many as there is time for."""
     verdicts, started = list[Any](), time.monotonic()
@@ -265,60 +262,8 @@ async def _verdicts(
     return verdicts
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """The environment with what replies for it in a dialogue."""
-
-    env: Environment[Any]
-    replies: IsolatedReplies
-    recorded: Recorded
-    """The attempts by agents."""
-
-    async def call(self, task: Task[Any], text: str) -> None:
-        """Let the environment answer a call of a tool."""
-        with contextlib.suppress(GrpoError):  # the subject of reply.form
-            await self.replies.reply(task, (Message("assistant", text),))
-
-    async def verdict(self, task: Task[Any], text: str) -> Any:
-        """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""
-
-        async def rollout() -> Rollout:
-            if isinstance(self.env, AgentEnvironment):
-                return self.recorded.rollout(task, text)
-            return await attempt_rollout(self.env, self.replies, task, text)
-
-        return await self.verdict_on(task, rollout())
-
-    async def verdict_on_unseen(self, task: Task[Any], text: str, form: Sequence[str]) -> Any:
-        """Return a verdict on a text that stands nowhere else, in the form of an answer."""
-        if not isinstance(self.env, AgentEnvironment):
-            before, after = form
-            return await self.verdict(task, f"{before}{text}{after}")
-
-        async def rollout() -> Rollout:
-            return self.recorded.rollout_of_unseen(text)
-
-        return await self.verdict_on(task, rollout())
-
-    async def verdict_on(self, task: Task[Any], making: Awaitable[Rollout]) -> Any:
-        """Return what `verdict` returns for a rollout that is made, or whose making fails."""
-        try:
-            rollout = await making
-            verdict = check_verdict(
-                await verify_directly(self.env, task, rollout), self.env, rollout
-            )
-        except BrokenContractError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return describe(error)
-        fields = verdict.to_json()
-        for part in fields["rewards"].values():
-            del part["seconds"]
-        return {name: fields[name] for name in ("rewards", "passed", "answer", "error")}
-
-
 async def _seeded(
-    judge: _Judge,
+    judge: Judge,
     calls: Sequence[tuple[Task[Any], str]],
     attempts: Sequence[tuple[Task[Any], str]],
 ) -> list[str]:
@@ -387,7 +332,7 @@ def _has_marker(code: CodeType) -> bool:
 
 
 async def _growth(
-    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
+    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return by how much tasks and verdicts grow the process.
 

@@ -12,6 +12,7 @@ from typing import Any
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    agent_cuts,
     agent_secrets,
     agents,
     balance,
@@ -115,7 +116,7 @@ CHECKS: dict[str, CheckFunction] = {
     "agent.repeat": agents.check_repeat,
     "agent.apart": agents.check_apart,
     "agent.secret": agent_secrets.check_secret,
-    "agent.cut_off": agents.check_cut_off,
+    "agent.cut_off": agent_cuts.check_cut_off,
     "tool.form": tools.check_form,
     "tool.secret": tools.check_secret,
     "cost.time": hostile_answers.check_time,

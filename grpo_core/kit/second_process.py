@@ -22,10 +22,9 @@ from typing import Any
 from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
 from grpo_core.kit.agent_accesses import AgentAccesses
-from grpo_core.kit.ordinary import ordinary_attempts
-from grpo_core.kit.players import Clock, require_available
-from grpo_core.kit.recorded import UNSEEN, address, packed
+from grpo_core.kit.players import require_available
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.second_request import addressed, make_request
 from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.surroundings import (
     FRAGILE,
@@ -35,21 +34,12 @@ from grpo_core.kit.surroundings import (
     environ_with,
     machine_name,
 )
-from grpo_core.kit.texts import COMMANDS, EXECUTABLE
-from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task
-from grpo_core.verify.hosts import boot_message
 
 _SECONDS = 120.0
 """The timeout of the second process."""
-_REFERENCE_SECONDS = 1.0
-"""A reference that takes longer is not computed in the second process."""
-_MAX_WIDE_CHARACTERS = 4_000_000
-"""Characters of the attempts at the wide sample."""
-_FURTHER_SECONDS = 3.0
-"""No further attempt at the wide sample is played to an agent after this time."""
 _CULPRIT_SECONDS = 40.0
 """No further surrounding is examined after this time."""
 _ONE_SECONDS = 8.0
@@ -140,7 +130,7 @@ class SecondProcess:
             NotCheckedError: There is no report, without a fault of the environment.
             BrokenPromiseError: The environment ended the process.
         """
-        request = await self._request()
+        request = await make_request(self._subject, self._spec)
         report = await self._run({**request, "agents": await self._agents()}, SURROUNDINGS)
         failure = _failure(report)
         if failure:
@@ -189,16 +179,6 @@ class SecondProcess:
         report: Mapping[str, Any] = json.loads(ending.output)
         return report
 
-    def _executable_calls(self) -> list[str]:
-        """Return calls of tools whose arguments are code."""
-        try:
-            tools = usable_tools(self._subject.env)
-        except NotCheckedError:  # the subject of tool.form
-            return []
-        if self._subject.services:
-            return []
-        return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
-
     async def _agents(self) -> dict[str, Any] | None:
         """Return the runs of agents that the process is to make; None if it makes none."""
         subject = self._subject
@@ -206,70 +186,6 @@ class SecondProcess:
             return None
         self._accesses = self._accesses or AgentAccesses(subject)
         return await self._accesses.plan()
-
-    async def _recorded(
-        self, attempts: Sequence[Attempt], further: Sequence[Attempt]
-    ) -> list[list[Any]]:
-        """Return attempts by agents with their rollouts, as the process reads them.
-
-        Args:
-            attempts: The attempts.
-            further: More of them, of which as many are played as there is time for.
-        """
-        subject = self._subject
-        if not subject.has_agents or not attempts:
-            return []
-        form = subject.form
-        unseen = (attempts[0][0], f"{form.before}{UNSEEN}{form.after}")
-        played = [
-            (task, text, await subject.rollout(task, text)) for task, text in (*attempts, unseen)
-        ]
-        clock = Clock(_FURTHER_SECONDS)
-        for task, text in further:
-            if clock.up:
-                break
-            played.append((task, text, await subject.rollout(task, text)))
-        return packed(played)
-
-    async def _request(self) -> dict[str, Any]:
-        """Return what the process is to build and to do.
-
-        Raises:
-            ConfigError: Another process cannot build the environment.
-        """
-        subject = self._subject
-        attempts, executable, wide = list[Attempt](), list[Attempt](), list[Attempt]()
-        if not subject.services and not (subject.has_agents and subject.unavailable):
-            attempts = ordinary_attempts(subject)[::-1]
-            wide = [attempt for _, attempt in wide_attempts(subject)]
-        recorded = await self._recorded(attempts, wide)
-        if subject.has_agents:
-            wide = wide[: max(0, len(recorded) - len(attempts) - 1)]
-        elif not subject.services:
-            executable = [
-                (task, reply)
-                for task in subject.tasks[:2]
-                for text in EXECUTABLE
-                for reply in subject.reply_variants(text)
-            ]
-        return {
-            "boot": boot_message(
-                subject.env, self._spec, None if self._spec is None else subject.settings
-            ),
-            "brief": False,
-            "references": subject.reference_seconds < _REFERENCE_SECONDS
-            and not subject.reference_error,
-            "keys": [asdict(task.key) for task in compared_tasks(subject)],
-            "attempts": _addressed(attempts),
-            "calls": _addressed(
-                [(task, call) for task in subject.tasks[:1] for call in self._executable_calls()]
-            ),
-            "executable": _addressed(executable),
-            "wide": _addressed(wide),
-            "form": [subject.form.before, subject.form.after],
-            "recorded": recorded,
-            "agents": None,
-        }
 
     async def culprit(
         self,
@@ -288,10 +204,10 @@ class SecondProcess:
             outcome: Returns from a report what is compared.
         """
         request = {
-            **await self._request(),
+            **await make_request(self._subject, self._spec),
             "brief": True,
             "keys": [asdict(task.key) for task in tasks],
-            "attempts": _addressed(attempts),
+            "attempts": addressed(attempts),
             "calls": [],
             "executable": [],
             "wide": [],
@@ -334,34 +250,6 @@ def _failure(report: Mapping[str, Any]) -> str:
     results = [*report.get("prompts", ()), *report.get("references", ())]
     failures = [str(result["error"]) for result in results if isinstance(result, Mapping)]
     return str(report.get("build_error") or "".join(failures[:1]))
-
-
-def compared_tasks(subject: Subject) -> list[Task[Any]]:
-    """Return the tasks that the second process makes: the few, and the wide sample."""
-    few = list(reversed(subject.tasks))
-    keys = {task.key for task in few}
-    return [*few, *(task for task in subject.wide.tasks if task.key not in keys)]
-
-
-def wide_attempts(subject: Subject) -> list[tuple[str, Attempt]]:
-    """Return attempts at the wide sample with their kind: "reference", "other" or "empty"."""
-    answered = subject.wide.answered
-    empty = subject.form.before + subject.form.after
-    attempts, characters = list[tuple[str, Attempt]](), 0
-    for index, (task, text) in enumerate(answered):
-        other = answered[(index + 1) % len(answered)][1]
-        characters += len(text) + len(other)
-        if characters > _MAX_WIDE_CHARACTERS:
-            break
-        attempts += [("reference", (task, text)), ("empty", (task, empty))]
-        if other != text:
-            attempts.append(("other", (task, other)))
-    return attempts
-
-
-def _addressed(attempts: Sequence[Attempt]) -> list[list[Any]]:
-    """Return the attempts as the process reads them."""
-    return [[address(task), text] for task, text in attempts]
 
 
 async def _communicate(request: str, environ: Mapping[str, str]) -> Ending:
