@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
-from grpo_core.protocol.agent import AgentEnvironment
+from grpo_core.protocol.agent import AgentEnvironment, current_access
 from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import (
@@ -22,6 +22,7 @@ from grpo_core.protocol.errors import (
 from grpo_core.protocol.hookspecs import hookimpl
 from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import (
+    SESSION_PORT,
     CommandResult,
     Limits,
     Outcome,
@@ -62,6 +63,7 @@ _LAZY = {
 sqlite3."""
 __all__ = [
     "MASK",
+    "SESSION_PORT",
     "AgentEnvironment",
     "Alarm",
     "Call",
@@ -102,6 +104,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "build_config",
+    "current_access",
     "current_call",
     "held_out",
     "hookimpl",

@@ -35,6 +35,7 @@ TESTS = {
     "advantages": ["tests/train/test_advantages.py", "tests/train/test_turns.py"],
     "batch": [
         "tests/train/test_batch.py",
+        "tests/train/test_segments.py",
         "tests/train/test_algorithm.py",
         "tests/train/test_turns.py",
     ],

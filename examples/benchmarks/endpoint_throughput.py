@@ -98,11 +98,10 @@ async def served_round(driver: subprocess.Popen[str]) -> tuple[float, int]:
 
 async def compare(actor: Any, options: argparse.Namespace) -> list[dict[str, float]]:
     """Return the tokens per second of both ways, for each round."""
-    from grpo_core.train.run.serving import PolicyCompleter
-
     from grpo_core.config.settings import EndpointConfig
     from grpo_core.plugins.host import PluginHost
     from grpo_core.plugins.services import open_endpoint
+    from grpo_core.train.run.serving import PolicyCompleter
 
     endpoint = open_endpoint(PluginHost(), EndpointConfig())
     rounds = []

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Files = Mapping[str, str | bytes]
 METHODS: Mapping[tuple[str, str], frozenset[str]] = {
     ("sandbox", "run"): frozenset({"name", "programs"}),
-    ("sandbox", "session"): frozenset({"name", "files", "image", "limits"}),
+    ("sandbox", "session"): frozenset({"name", "files", "image", "limits", "socket"}),
     ("session", "exec"): frozenset({"handle", "command", "input", "timeout"}),
     ("session", "write"): frozenset({"handle", "files"}),
     ("session", "read"): frozenset({"handle", "path", "limit"}),

@@ -144,15 +144,12 @@ def _tokens_from(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _agent_fields(rollout: Rollout) -> dict[str, Any]:
-    """Return what is sent only of the rollouts of agents, whose messages may not show all turns."""
-    shown = sum(message.role == "assistant" for message in rollout.messages)
-    if not rollout.later_segments and rollout.returned is None and rollout.turns == shown:
-        return {}
-    return {
-        "turn_lengths": rollout.turn_lengths,
-        "later_segments": [_token_fields(segment) for segment in rollout.later_segments],
-        "returned": rollout.returned,
-    }
+    """Return what is sent only of the rollouts of agents."""
+    fields: dict[str, Any] = {} if rollout.returned is None else {"returned": rollout.returned}
+    if not rollout.shows_turns:
+        fields["turn_lengths"] = rollout.turn_lengths
+        fields["later_segments"] = [_token_fields(segment) for segment in rollout.later_segments]
+    return fields
 
 
 def _message_fields(messages: Sequence[Message]) -> list[list[Any]]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.endpoint_options import (
     Cache,
     Concurrency,
@@ -39,15 +37,14 @@ from grpo_core.cli.options import (
     Settings,
     Trust,
 )
-from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
-from grpo_core.cli.progress import gains_table
+from grpo_core.cli.output import INTERRUPTED, new_file, print_json, remark
+from grpo_core.cli.recorded import print_recorded
 from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.summary_table import print_summaries
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.gains import recorded_gains
 from grpo_core.report.summary import Summary
-from grpo_core.runs.folder import RunFolder, write_attempts
+from grpo_core.runs.folder import write_attempts
 from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
@@ -211,7 +208,7 @@ def evaluate(
         at_endpoint, "is for a model behind an endpoint; add --endpoint URL, or remove it"
     )
     if recorded:
-        _print_recorded(run, as_json=as_json)
+        print_recorded(run, as_json=as_json)
         return
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
@@ -257,40 +254,6 @@ def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
                 f"--set {setting} is about the evaluations of a run, and changes nothing here; "
                 f"give --tasks {value.strip()} instead"
             )
-
-
-def _print_recorded(run: Path | None, *, as_json: bool) -> None:
-    """Print the gains that a run recorded from its first to its last evaluation.
-
-    Raises:
-        ConfigError: no run is named, or it was evaluated less than twice.
-    """
-    if run is None:
-        raise ConfigError(
-            "--recorded prints what a run measured itself; name the run: --run FOLDER"
-        )
-    folder = RunFolder.open(run)
-    name = folder.config()["model"]["name"]
-    steps, gains = recorded_gains(folder)
-    if len(steps) < 2:
-        reason = (
-            f"it was evaluated after step {steps[0]} only" if steps else "it was never evaluated"
-        )
-        raise ConfigError(
-            f"the run {run} has recorded no gain: {reason}; "
-            f"measure it now with grpo eval --run {run}"
-        )
-    if as_json:
-        print_json(
-            {
-                "model": name,
-                "steps": steps,
-                "gains": {name: asdict(gain) for name, gain in gains.items()},
-            }
-        )
-        return
-    print_line(f"{name}, held-out tasks after step {steps[0]} and after step {steps[-1]}")
-    PrintableConsole().print(gains_table(gains))
 
 
 def _measure(

@@ -28,7 +28,7 @@ from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.cli.summary_table import print_summaries
 from grpo_core.config.config import RunConfig
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.verify.sources import Sources
 
 _KEY_VARIABLE = "OPENAI_API_KEY"
@@ -108,7 +108,11 @@ def evaluate_endpoint(
             facts = _facts(progress, evaluation_settings)
             update(completed=progress.done, total=progress.total, facts=facts)
 
-        evaluated = wait_for(evaluation.run(show), on_interrupt=stop.make)
+        try:
+            evaluated = wait_for(evaluation.run(show), on_interrupt=stop.make)
+        except GrpoError:
+            remark(f"to go on, give the same command with --out {folder.shown}")
+            raise
     seconds = time.monotonic() - started
     if as_json:
         result = {**evaluated.to_json(evaluation_settings), "seconds": round(seconds, 1)}

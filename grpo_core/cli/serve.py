@@ -35,7 +35,7 @@ def serve(
     policy: Annotated[
         str,
         typer.Argument(
-            metavar="RUN|MODEL",
+            metavar="POLICY",
             help="A finished run's folder; or a hub id, a model's folder or an alias.",
             show_default=False,
         ),

@@ -15,6 +15,7 @@ from pathlib import Path
 from grpo_core.calls.isolation import reason
 from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
+from grpo_core.kit.session_sockets import check_session_sockets
 from grpo_core.kit.sessions import check_sessions
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
@@ -151,6 +152,7 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
             await _made("earlier calls", _check_earlier_calls(sandbox)),
             await _made("neighbours", _check_neighbours(sandbox)),
             *await check_sessions(sandbox),
+            *await check_session_sockets(sandbox),
         ]
     finally:
         del os.environ[SECRET]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
@@ -256,6 +257,7 @@ class _NoService:
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> Session:
         self.calls += 1
         raise SandboxError("the sandbox is gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.environment import Environment, Services
@@ -38,9 +39,12 @@ class WatchedSandbox:
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> Session:
         """Open a session, and watch it."""
-        session = WatchedSession(await self.sandbox.session(files, image=image, limits=limits))
+        session = WatchedSession(
+            await self.sandbox.session(files, image=image, limits=limits, socket=socket)
+        )
         session.note(files or {})
         self.sessions.append(session)
         return session

@@ -7,14 +7,41 @@ call the policy as often as it likes, in whatever order, and rewrite the history
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
+from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.environment import Environment, Need
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Data, Task
 
 MODEL = "policy"
 """The name of the policy, as the `model` of an agent's requests."""
+
+
+_ACCESS: ContextVar[Access] = ContextVar("grpo_access")
+"""How the agent that is running reaches the policy."""
+
+
+def current_access() -> Access:
+    """Return how the agent that is running reaches the policy, for a program that it starts.
+
+    A program in a session of a sandbox that was opened with the access's `socket` has
+    "http://127.0.0.1:SESSION_PORT/v1" as its OPENAI_BASE_URL. The socket is None unless
+    `endpoint.settings.socket` names one.
+
+    Raises:
+        GrpoError: no agent is running.
+    """
+    access = _ACCESS.get(None)
+    if access is None:
+        raise GrpoError("no agent is running, so there is no access to the policy")
+    return access
+
+
+def set_access(access: Access) -> None:
+    """Let `current_access` return an access, in this task of the event loop."""
+    _ACCESS.set(access)
 
 
 class AgentEnvironment(Environment[Data]):

@@ -6,12 +6,21 @@ A plugin offers one by the hook `grpo_samplers`: its target is called with its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Finish
+
+JSON_WHITESPACE = r" |\n {0,40}"
+"""What may stand between the parts of JSON, as a regular expression: nothing, a space, or a line
+break with an indentation. Where any whitespace may, small models write little else."""
+
+
+class UnsupportedSchemaError(GrpoError):
+    """The JSON schema of a request is not valid, or cannot be followed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,10 @@ class Request:
     seed: int = 0
     """Seed (64 bits) for samplers that cannot draw with the numbers above. Like those it depends
     only on the place in the run: run seed, step, prompt, attempt and turn."""
+    json_schema: Mapping[str, Any] | None = None
+    """Draw only tokens with which the completion can become JSON of this schema, and an end token
+    only behind all of it. None: draw any token. Only samplers that follow schemas get one (see
+    `follows_schemas`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,8 @@ class Completion:
     """Why the completion ended: "stop" by an end token or a stop string, "length" by its budget.
     """
     kept_mass: float = 1.0
-    """Least probability mass that top-p, top-k and min-p kept in any draw; 1.0 without them."""
+    """Least probability mass that top-p, top-k, min-p and a JSON schema kept in any draw; 1.0
+    without them."""
     version: int = 0
     """Version of the weights that drew the tokens."""
 
@@ -107,7 +121,8 @@ class Sampler(Protocol):
     """Continue token prefixes.
 
     A sampler never sees text, so earlier turns are never tokenised again. Before anything is
-    trained, its log-probs are compared with the trainer's.
+    trained, its log-probs are compared with the trainer's. One that can follow the JSON schema of a
+    request has an attribute besides, `follows_schemas`, which is True.
     """
 
     uses_uniforms: ClassVar[bool]
@@ -131,6 +146,7 @@ class Sampler(Protocol):
         If the caller is cancelled, the completion is given up.
 
         Raises:
+            UnsupportedSchemaError: the JSON schema of the request cannot be followed.
             GrpoError: it cannot be computed, also after the sampler's own retries; the run ends.
         """
         ...
@@ -155,3 +171,11 @@ class Sampler(Protocol):
     async def close(self) -> None:
         """Free what the sampler holds, such as processes; a later `sync` opens it again."""
         ...
+
+
+def follows_schemas(sampler: Sampler) -> bool:
+    """Return whether a sampler can follow `Request.json_schema`.
+
+    Its attribute `follows_schemas` says so; a sampler without it cannot.
+    """
+    return bool(getattr(sampler, "follows_schemas", False))

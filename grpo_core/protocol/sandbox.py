@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from grpo_core.protocol.errors import ConfigError
@@ -24,6 +25,10 @@ Status = Literal[
     "bad_result",
     "infra_error",
 ]
+
+
+SESSION_PORT = 8080
+"""The port of 127.0.0.1 at which commands of a session reach the socket that it was opened with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +132,17 @@ class Session(Protocol):
     """A jail with one folder that lives until it is closed, in which commands run one by one.
 
     What a command leaves in the folder is there for the next one; its processes are ended with it.
-    There is no network. Paths are relative to the folder.
+    There is no network, but for the socket that the session may have been opened with. Paths are
+    relative to the folder.
 
     A jail that is lost is made again, with everything before applied again, so a command may run
     more than once. A command that ends the whole jail again and again ends the session: from then
     on `exec` returns its status, `read` returns None and `write` has no effect. So does a write for
     which commands have left no room, with the status "no_result": nothing runs afterwards that
     could take a file of the policy for one of the verifier.
+
+    In a session with a socket no command runs twice, since what it asked there cannot be taken
+    back: once a command has begun, the loss of the jail is a SandboxError.
 
     All methods raise SandboxError where the infrastructure fails, and after `close`.
     """
@@ -199,6 +208,7 @@ class Sandbox(Protocol):
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> Session:
         """Open a session, which waits until a jail is free; the caller closes it.
 
@@ -206,9 +216,14 @@ class Sandbox(Protocol):
             files: the files of its folder, by path.
             image: what its jail holds besides the folder, as the sandbox names it; None: as usual.
             limits: limits of each command; `total_seconds` is the wall time of all commands.
+            socket: path of a Unix socket of this machine that commands reach by TCP at port
+                SESSION_PORT of 127.0.0.1, and nothing else of a network, such as that of an
+                endpoint; None: they reach nothing. They then cannot listen themselves. An episode
+                in a worker process may give only the socket of the endpoint that it was given.
 
         Raises:
-            ConfigError: there is no such image, or the sandbox has no sessions, as here by default.
+            ConfigError: there is no such image or socket, or the sandbox has no sessions, as here
+                by default.
             ValueError: a path is none inside the folder, or the files do not fit into it.
             SandboxError: the sandbox is unavailable.
         """

@@ -274,8 +274,11 @@ def _parameters(name: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, M
 
 def _typed(text: str, schema: Mapping[str, Any]) -> Any:
     """Return the value that a text without quotes stands for: JSON, if the schema wants no text."""
-    choices = [schema, *schema.get("anyOf", ())]
-    if not schema or any(choice.get("type") == "string" for choice in choices):
+    choices = schema.get("anyOf")
+    choices = [schema, *(choices if isinstance(choices, Sequence) else ())]
+    if not schema or any(
+        isinstance(choice, Mapping) and choice.get("type") == "string" for choice in choices
+    ):
         return text
     try:
         return _DECODER.decode(text)

@@ -235,6 +235,11 @@ class Rollout:
         return sum(sum(segment.trainable) for segment in self.segments)
 
     @property
+    def shows_turns(self) -> bool:
+        """Return whether each turn of the policy is one of the messages, and none is made up."""
+        return not self.later_segments and self.turns == self._shown_turns
+
+    @property
     def turns_by_segment(self) -> tuple[tuple[int, ...], ...]:
         """Return the number of tokens of each turn of each segment, as far as it is known.
 
@@ -251,9 +256,11 @@ class Rollout:
     @property
     def turns(self) -> int:
         """Return the number of the policy's turns."""
-        return len(self.turn_lengths) or sum(
-            message.role == "assistant" for message in self.messages
-        )
+        return len(self.turn_lengths) or self._shown_turns
+
+    @property
+    def _shown_turns(self) -> int:
+        return sum(message.role == "assistant" for message in self.messages)
 
     @property
     def text(self) -> str:

@@ -64,6 +64,9 @@ def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
         messages=tuple(_message(fields) for fields in line["messages"]),
         finish=line["finish"],
         reply_dropped=line.get("reply_dropped", False),
+        turn_lengths=tuple(
+            length for segment in line.get("segments", ()) for length in segment["turns"]
+        ),
         returned=line.get("returned"),
     )
 

@@ -366,13 +366,13 @@ def attempt_line(
 def _agent_fields(rollout: Rollout) -> JsonObject:
     """Return the fields that only the rollouts of agents have.
 
-    They are what the agent returned, or how long it is if that is too long, and of each segment, if
-    there are several, the tokens before its first turn, how many tokens it shares with an earlier
-    one at the start, the tokens after its prefix and those of each turn.
+    They are what the agent returned, or how long it is if that is too long, and of each segment,
+    unless the messages show all turns, the tokens of its prefix, how many tokens it shares with an
+    earlier one at the start, the tokens after its prefix and those of each turn.
     """
     fields: JsonObject = {}
     segments = rollout.segments
-    if rollout.later_segments:
+    if not rollout.shows_turns:
         fields["segments"] = [
             {
                 "prompt_tokens": len(segment.prompt_ids),

@@ -214,7 +214,11 @@ class Grpo:
         hit_rate = sources.cache_hit_rate()
         refilled = float(len(groups) - len(chosen_P))
         metrics = {
-            **group_metrics(groups, {source.name: source.env.parts for source in sources.trained}),
+            **group_metrics(
+                groups,
+                {source.name: source.env.parts for source in sources.trained},
+                with_agents=sources.with_agents,
+            ),
             **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
             **({"groups/refilled": refilled} if config.sampling.refills else {}),
             "sampling/kept_mass": kept_mass,

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from grpo_core.protocol.agent import AgentEnvironment
+from grpo_core.protocol.agent import AgentEnvironment, set_access
 from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.episode import Episode
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.verify.checks import BrokenContractError, awaited
 
@@ -45,7 +45,7 @@ class AgentRun(Episode):
         """Load what the agent needs, which takes seconds the first time, and say nothing.
 
         Raises:
-            ConfigError: the package openai is missing.
+            MissingExtraError: the package openai is missing.
         """
         if not self._env.has_command():
             await asyncio.to_thread(_load_openai)
@@ -62,6 +62,7 @@ class AgentRun(Episode):
             Exception: whatever the agent raised.
         """
         access = Access(**fields)
+        set_access(access)
         if self._env.has_command():
             return {RETURNED: await _run_command(self._env.command(self._task), self._task, access)}
         async with open_client(access) as client:
@@ -93,7 +94,7 @@ async def open_client(access: Access) -> AsyncIterator[Any]:
     """Open the client of the `openai` package that has an access.
 
     Raises:
-        ConfigError: the package is missing.
+        MissingExtraError: the package is missing.
     """
     openai = _load_openai()
     # No proxy is in between, and no certificate is needed, which would take long to load.
@@ -114,15 +115,13 @@ def _load_openai() -> Any:
     """Return the package openai, with the parts that it would load late.
 
     Raises:
-        ConfigError: it is missing.
+        MissingExtraError: it is missing.
     """
     try:
         import openai
         import openai.resources.chat
     except ImportError:
-        raise ConfigError(
-            "agents need the package openai, which is missing: pip install 'grpo-core[serve]'"
-        ) from None
+        raise MissingExtraError("an agent", "serve", package="openai") from None
     return openai
 
 

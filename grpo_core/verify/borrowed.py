@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from grpo_core.calls.service_wire import (
@@ -60,6 +61,7 @@ class BorrowedSandbox:
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> Session:
         """Open a session; see `Sandbox.session`."""
         arguments = {
@@ -67,6 +69,7 @@ class BorrowedSandbox:
             "files": pack_files(files or {}),
             "image": image,
             "limits": pack(limits),
+            "socket": None if socket is None else str(socket),
         }
         handle = await self._call("sandbox", "session", arguments)
         return BorrowedSession(handle, self._call)

@@ -89,6 +89,8 @@ class EpisodePlace:
                     worker = await find(request.session)
                 else:
                     worker = self._worker_of(request.session)
+                if request.op == "agent" and (socket := request.arguments[0]["socket"]):
+                    worker.allow_socket(request.session, socket)
                 reply = await worker.ask(request.to_json(), seconds=seconds)
         except DeadlineError as error:
             return Answer("deadline", text=str(error))

@@ -186,6 +186,10 @@ class EpisodeProcess:
         self.episodes.add(episode)
         self._lending.admit(episode)
 
+    def allow_socket(self, episode: str, path: str) -> None:
+        """Let the sessions of an episode reach a socket of this machine."""
+        self._lending.allow_socket(episode, path)
+
     async def _taken_up(self, pending: _Pending, seconds: float) -> None:
         """Wait until the worker begins to work on a request.
 

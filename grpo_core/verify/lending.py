@@ -38,6 +38,8 @@ class _Borrower:
 
     calls: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     sessions: dict[int, Session] = field(default_factory=dict)
+    sockets: set[str] = field(default_factory=set)
+    """Paths of the sockets that its sessions may reach."""
 
 
 class Lending:
@@ -57,6 +59,11 @@ class Lending:
     def admit(self, episode: str) -> None:
         """Let an episode call services."""
         self._borrowers[episode] = _Borrower()
+
+    def allow_socket(self, episode: str, path: str) -> None:
+        """Let the sessions of an episode reach a socket of this machine; by default none is."""
+        if (borrower := self._borrowers.get(episode)) is not None:
+            borrower.sockets.add(path)
 
     def call(self, message: Mapping[str, Any], clock: Call) -> None:
         """Begin a call that a worker requests, and send its result once there is one.
@@ -153,10 +160,17 @@ class Lending:
         """Open a session of a sandbox, and return the number by which the episode names it."""
         sandbox = self._services.sandbox(typed(values["name"], str, "name"))
         limits = None if values["limits"] is None else unpack(Limits, values["limits"])
+        socket = typed(values["socket"], str | None, "socket")
+        if socket is not None and socket not in borrower.sockets:
+            raise GrpoError(
+                "a session from a worker process reaches no socket but that of the endpoint that "
+                f"its agent was given; {socket!r:.200} is none"
+            )
         session = await sandbox.session(
             unpack_files(values["files"]),
             image=typed(values["image"], str | None, "image"),
             limits=limits,
+            **({} if socket is None else {"socket": socket}),  # older sandboxes know none
         )
         handle = next(self._handles)
         borrower.sessions[handle] = session

@@ -173,6 +173,11 @@ class Sources:
         """Return the environments that the policy is trained on."""
         return [source for source in self if source.share > 0]
 
+    @property
+    def with_agents(self) -> frozenset[str]:
+        """Return the names of the environments whose attempts are made by agents."""
+        return frozenset(source.name for source in self if source.verifier.has_agents)
+
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             if self._cache is not None:

@@ -85,7 +85,7 @@ class _Api:
 
     async def openapi(self, request: Request) -> Response:
         """Answer GET /openapi.json."""
-        return JsonResponse(document())
+        return JsonResponse(document(self._config.model, self._config.max_choices))
 
     async def _completions(
         self, request: Request, body_class: type[ChatBody] | type[TextBody]

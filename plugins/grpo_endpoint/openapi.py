@@ -26,6 +26,12 @@ _ERRORS: Mapping[int, str] = {
     "again.",
     504: "There was no answer in time.",
 }
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string", "description": "A chunk as JSON; [DONE] in the last event."}
+    },
+}
 _TYPES: Mapping[Any, JsonSchemaMode] = {
     ChatBody: "validation",
     TextBody: "validation",
@@ -39,12 +45,21 @@ _TYPES: Mapping[Any, JsonSchemaMode] = {
 
 
 @cache
-def document() -> dict[str, Any]:
-    """Return the OpenAPI document of the server."""
+def document(model: str, max_choices: int) -> dict[str, Any]:
+    """Return the OpenAPI document of a server.
+
+    Args:
+        model: name of its model.
+        max_choices: most completions of a request.
+    """
     places, definitions = TypeAdapter.json_schemas(
         [(kind, mode, TypeAdapter(kind)) for kind, mode in _TYPES.items()],
         ref_template="#/components/schemas/{model}",
     )
+    for body in ("ChatBody", "TextBody"):
+        properties = definitions["$defs"][body]["properties"]
+        properties["model"]["enum"] = [model]
+        properties["n"]["anyOf"][0]["maximum"] = max_choices
     schemas = {kind: places[kind, mode] for kind, mode in _TYPES.items()}
     error = _json(schemas[ErrorBody])
 
@@ -53,7 +68,7 @@ def document() -> dict[str, Any]:
     ) -> dict[str, Any]:
         content = _json(schemas[result])
         if stream:
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+            content["text/event-stream"] = {"schema": _EVENT}
         responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
         for status in errors:
             responses[str(status)] = {"description": _ERRORS[status], "content": error}

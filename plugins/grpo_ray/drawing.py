@@ -14,7 +14,13 @@ from typing import Any
 
 from grpo_core import GrpoError
 from grpo_core.plugins.services import installed_sampler
-from grpo_core.protocol.sampler import ModelToSample, Request, Sampler, SamplingParams
+from grpo_core.protocol.sampler import (
+    ModelToSample,
+    Request,
+    Sampler,
+    SamplingParams,
+    UnsupportedSchemaError,
+)
 from grpo_ray.actor import node_name, node_versions
 
 
@@ -49,8 +55,9 @@ class Drawing:
     async def generate(self, request: str, version: int) -> str:
         """Return a completion as JSON text, or the field `error` if there is none.
 
-        The field `stale` says that the weights here are of another version than wanted, as those of
-        an actor that was started while others got new ones.
+        The field `unsupported` says whether the JSON schema of the request is at fault, and `stale`
+        that the weights here are of another version than wanted, as those of an actor that was
+        started while others got new ones.
         """
         assert self._sampler is not None
         if version != self._version:
@@ -58,7 +65,8 @@ class Drawing:
         try:
             return json.dumps(asdict(await self._sampler.generate(_request_from(request))))
         except GrpoError as error:
-            return json.dumps({"error": str(error)})
+            unsupported = isinstance(error, UnsupportedSchemaError)
+            return json.dumps({"error": str(error), "unsupported": unsupported})
 
     async def rest(self) -> None:
         """Let the sampler leave its device."""
@@ -95,7 +103,8 @@ def _request_from(text: str) -> Request:
     """Return the request that `RaySampler` wrote as JSON text."""
     data = json.loads(text)
     params = {**data["params"], "stop": tuple(data["params"]["stop"])}
-    return Request(tuple(data["prefix"]), data["uniforms"], SamplingParams(**params), data["seed"])
+    prefix = tuple(data.pop("prefix"))
+    return Request(**{**data, "prefix": prefix, "params": SamplingParams(**params)})
 
 
 def _model_from(data: dict[str, Any]) -> ModelToSample:

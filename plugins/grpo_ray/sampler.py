@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from grpo_core import GrpoError
-from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
+from grpo_core.protocol.sampler import (
+    Completion,
+    ModelToSample,
+    Request,
+    UnsupportedSchemaError,
+    Weights,
+)
 from grpo_ray.actor import node_versions
 from grpo_ray.cluster import Cluster
 from grpo_ray.config import BUILTIN, SamplerConfig, cluster_address
@@ -58,10 +64,16 @@ class RaySampler:
         """Return whether tokens are drawn with the numbers of a request (see `Sampler`)."""
         return self._config.sampler == BUILTIN
 
+    @property
+    def follows_schemas(self) -> bool:
+        """Return whether the sampler in the actors is known to follow JSON schemas."""
+        return self._config.sampler == BUILTIN
+
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request (see `Sampler.generate`).
 
         Raises:
+            UnsupportedSchemaError: the JSON schema of the request cannot be followed.
             GrpoError: its actors were lost again and again, or the sampler in them failed.
         """
         assert self._pool is not None, "sync comes first"
@@ -80,7 +92,8 @@ class RaySampler:
         else:
             raise GrpoError(f"no completion could be drawn: {problem}")
         if "error" in answer:
-            raise GrpoError(answer["error"])
+            kind = UnsupportedSchemaError if answer["unsupported"] else GrpoError
+            raise kind(answer["error"])
         tuples = {name: tuple(answer[name]) for name in ("token_ids", "logprobs")}
         return Completion(**{**answer, **tuples})
 

@@ -24,6 +24,10 @@ class ServerFailedError(Exception):
     """The server gave no answer; it may have died."""
 
 
+class RefusedError(GrpoError):
+    """The server does not take a request."""
+
+
 class Client:
     """A connection to a server. It belongs to one event loop.
 
@@ -69,7 +73,7 @@ class Client:
 
         Raises:
             ServerFailedError: it gave no answer, or reported a failure of its own.
-            GrpoError: it refuses the request.
+            RefusedError: it refuses the request.
         """
         return await self._request("POST", path, body)
 
@@ -89,7 +93,7 @@ class Client:
         # A server that was restarted by somebody else has lost the adapter: 404.
         if response.status_code >= 500 or response.status_code == 404:
             raise ServerFailedError(problem)
-        raise GrpoError(f"the vLLM server refuses {path}: {problem}")
+        raise RefusedError(f"the vLLM server refuses {path}: {problem}")
 
 
 def _message(response: httpx2.Response) -> str:

@@ -7,34 +7,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from grpo_core import GrpoError
-from grpo_core.protocol.sampler import Completion, ModelToSample, Request, SamplingParams
+from grpo_core.protocol.sampler import JSON_WHITESPACE, Completion, ModelToSample, Request
 from grpo_vllm.client import ServerFailedError
 
 _LARGEST_SEED = 2**63 - 1
+_OPTIONS = {"x-guidance": {"whitespace_pattern": JSON_WHITESPACE}}
+"""What a JSON schema says to the library that follows it."""
 SCORED_AT_ONCE = 64
 """Tokens that one request scores; vLLM allows 128."""
 
 
-def is_narrowed(params: SamplingParams) -> bool:
+def is_narrowed(request: Request) -> bool:
     """Return whether some tokens cannot be drawn, so that the server's log-probs are not ours.
 
     vLLM gives log-probs among the tokens that may be drawn, and the trainer needs those of the full
     distribution.
     """
-    limits = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
-    return params.temperature > 0 and limits
+    return bool(_narrowing(request)) or request.json_schema is not None
 
 
 def completion_body(request: Request, model: str, end_ids: frozenset[int]) -> dict[str, Any]:
     """Return the body of a request for a completion by the model or adapter `model`."""
-    params = request.params
-    narrowing = {"top_p": params.top_p, "top_k": params.top_k, "min_p": params.min_p}
+    params, schema = request.params, request.json_schema
     return {
         "model": model,
         "prompt": list(request.prefix),
         "max_tokens": len(request.uniforms),
         "temperature": params.temperature,
-        **(narrowing if is_narrowed(params) else {}),
+        **_narrowing(request),
+        **({} if schema is None else {"structured_outputs": {"json": {**_OPTIONS, **schema}}}),
         "seed": request.seed & _LARGEST_SEED,
         "stop": list(params.stop),
         "include_stop_str_in_output": True,
@@ -119,6 +120,15 @@ def with_full_logprobs(completion: Completion, logprobs: Sequence[float]) -> Com
         min(1.0, kept_mass),
         completion.version,
     )
+
+
+def _narrowing(request: Request) -> dict[str, float]:
+    """Return top-p, top-k and min-p where one of them keeps tokens from being drawn."""
+    params = request.params
+    limits = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
+    if params.temperature == 0 or not limits:
+        return {}
+    return {"top_p": params.top_p, "top_k": params.top_k, "min_p": params.min_p}
 
 
 def _end(token_ids: Sequence[int], stop: Sequence[str], model: ModelToSample) -> int | None:

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from grpo_core import ConfigError, GrpoError
-from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
-from grpo_vllm.client import Client, ServerFailedError
+from grpo_core.protocol.sampler import (
+    Completion,
+    ModelToSample,
+    Request,
+    UnsupportedSchemaError,
+    Weights,
+)
+from grpo_vllm.client import Client, RefusedError, ServerFailedError
 from grpo_vllm.completions import (
     completion_body,
     is_narrowed,
@@ -43,6 +49,7 @@ class VLLM:
 
     Config = VLLMConfig
     uses_uniforms: ClassVar[bool] = False
+    follows_schemas: ClassVar[bool] = True
 
     def __init__(self, config: VLLMConfig, model: ModelToSample) -> None:
         check(config, model)
@@ -66,6 +73,7 @@ class VLLM:
         """Return a completion of the request (see `Sampler.generate`).
 
         Raises:
+            UnsupportedSchemaError: the server refuses a request with a JSON schema.
             GrpoError: the server refuses the request, or failed again after being restarted.
         """
         if not len(request.uniforms):
@@ -138,9 +146,14 @@ class VLLM:
         assert self._client is not None, "sync comes first"
         model, version, name = self._model, self._version, self._name
         body = completion_body(request, name, model.end_ids)
-        answer = await self._client.post("/v1/completions", body)
+        try:
+            answer = await self._client.post("/v1/completions", body)
+        except RefusedError as error:
+            if request.json_schema is None:
+                raise
+            raise UnsupportedSchemaError(f"the JSON schema cannot be followed: {error}") from None
         completion = read_completion(answer, request, model, version)
-        if not is_narrowed(request.params):
+        if not is_narrowed(request):
             return completion
         logprobs: list[float] = []
         for token_ids, scoring in scoring_bodies(request, completion.token_ids, name):

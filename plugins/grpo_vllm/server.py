@@ -134,6 +134,8 @@ class Server:
             "--logprobs-mode": "processed_logprobs",
             "--shutdown-timeout": _DRAIN_SECONDS,
             "--generation-config": "vllm",  # no defaults of the model: a request says everything
+            # Of vLLM's libraries the one that refuses what it cannot follow exactly.
+            "--structured-outputs-config.backend": "guidance",
         }
         if cache_gb := config.cache_gb or (_CPU_CACHE_GB if on_cpu else 0.0):
             options["--kv-cache-memory-bytes"] = int(cache_gb * 2**30)

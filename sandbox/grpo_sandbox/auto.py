@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError, Limits, MissingExtraError, Outcome, Program, Session
@@ -62,8 +63,9 @@ class Auto:
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> Session:
-        return await self.chosen.session(files, image=image, limits=limits)
+        return await self.chosen.session(files, image=image, limits=limits, socket=socket)
 
     def fingerprint(self) -> str:
         """Return the back end's fingerprint, since each back end has its own Python."""

@@ -14,7 +14,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core import ConfigError
+from grpo_core import SESSION_PORT, ConfigError
+from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
 from grpo_sandbox.interpreter import Interpreter
 from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
@@ -81,7 +82,9 @@ class Bubblewrap(JailPool):
         )
         self.keep_spare(first_jail(lambda: self._jail(forbidden_packages()), "bubblewrap"))
 
-    def _session_jail(self, image: str | None, forbidden: tuple[str, ...]) -> Jail:
+    def _session_jail(
+        self, image: str | None, forbidden: tuple[str, ...], bridge: Bridge | None
+    ) -> Jail:
         if image is None:
             python, root = str(self._interpreter.executable), root_of_host(self._interpreter)
         else:
@@ -92,8 +95,9 @@ class Bubblewrap(JailPool):
             "inodes": SESSION_INODES,
             "forbidden": forbidden,
             "session": True,
+            "bridge": settings_of(bridge, SESSION_PORT),
         }
-        return _start(root, python, settings)
+        return _start(root, python, settings, bridge)
 
     def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
         root = [*self._interpreter.options(), *links()]
@@ -103,17 +107,24 @@ class Bubblewrap(JailPool):
             "inodes": INODES,
             "forbidden": forbidden,
             "session": False,
+            "bridge": None,
         }
         return _start(root, str(self._interpreter.executable), settings)
 
 
-def _start(root: list[str], python: str, settings: dict[str, Any]) -> Jail:
-    """Start a jail; the arguments are those of `_command`."""
+def _start(
+    root: list[str], python: str, settings: dict[str, Any], bridge: Bridge | None = None
+) -> Jail:
+    """Start a jail; the arguments are those of `_command`, and its bridge, if it has one."""
+    if bridge is not None:
+        root = [*root, "--ro-bind", str(bridge.folder), SHOWN_AT]
     # RLIMIT_NPROC does not apply to root; it does to an unused uid, whose processes are
     # counted separately from all others.
     uid = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
     identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
     try:
+        if bridge is not None and uid is not None:
+            bridge.give_to(uid)
         process = subprocess.Popen(
             _command(root, python, settings),
             stdin=subprocess.PIPE,

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "grpo_sandbox.inside"
-MODULES = ("values", "filter", "frames", "watch", "places", "call", "commands", "supervisor")
+MODULES = (
+    *("values", "filter", "frames", "watch", "places", "call", "commands"),
+    *("forward", "bridge", "supervisor"),
+)
 """In the order of their imports."""
 _LOADER = """
 import json, sys, types

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core import ConfigError, MissingExtraError
+from grpo_core import SESSION_PORT, ConfigError, MissingExtraError
 from grpo_sandbox import image
+from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
 from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
@@ -30,14 +31,18 @@ _log = logging.getLogger(__name__)
 FOLDER = "/work/call"
 SESSION_FOLDER = "/home/user"
 LABEL = "grpo.sandbox"
-UIDS = range(200_000, 2_000_000_000)
+UIDS = range(200_000, 2_000_000_000, 2)
 """Range of uids for calls. Processes are counted per uid on the whole machine, so each container's
-calls run under a uid that no other process has."""
+calls run under a uid that no other process has. The next uid is that of its forwarder."""
 API_SECONDS = 20
 REMOVAL_SECONDS = 20
 """How long `close` tries to remove containers that a daemon is slow to give up."""
 _NO_TERMINALS = {"/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev"}
 """Mount that hides terminals, since a call could see when earlier calls used one."""
+
+
+_SMALL_BUFFERS = dict.fromkeys(("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"), "4096 65536 262144")
+"""Buffers of TCP that programs cannot enlarge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +97,8 @@ class Docker(JailPool):
             size=2 * len(os.sched_getaffinity(0))
             if self.config.jails is None
             else self.config.jails,
-            start_session=lambda image, forbidden: self._jail(
-                forbidden, image or self.config.image, session=True
+            start_session=lambda image, forbidden, bridge: self._jail(
+                forbidden, image or self.config.image, session=True, bridge=bridge
             ),
             sessions=self.config.sessions,
             name="the sandbox docker",
@@ -102,7 +107,12 @@ class Docker(JailPool):
         self.keep_spare(first_jail(lambda: self._jail(forbidden_packages()), "docker"))
 
     def _jail(
-        self, forbidden: tuple[str, ...] = (), image: str | None = None, *, session: bool = False
+        self,
+        forbidden: tuple[str, ...] = (),
+        image: str | None = None,
+        *,
+        session: bool = False,
+        bridge: Bridge | None = None,
     ) -> Jail:
         import docker
         import requests
@@ -111,7 +121,8 @@ class Docker(JailPool):
             if image is not None:
                 _require_image(self._client, image)
             container = self._client.containers.create(
-                image or self.config.image, **self._settings(forbidden, session=session)
+                image or self.config.image,
+                **self._settings(forbidden, session=session, bridge=bridge),
             )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise JailLostError(f"Docker could not make a container: {error}") from error
@@ -200,7 +211,9 @@ class Docker(JailPool):
                 with self._lock:
                     self._left.append(container)
 
-    def _settings(self, forbidden: tuple[str, ...], *, session: bool) -> dict[str, Any]:
+    def _settings(
+        self, forbidden: tuple[str, ...], *, session: bool, bridge: Bridge | None
+    ) -> dict[str, Any]:
         memory = f"{self.config.memory_mb}m"
         folder = SESSION_FOLDER if session else FOLDER
         room = (
@@ -213,6 +226,7 @@ class Docker(JailPool):
             "folder": folder,
             "forbidden": forbidden,
             "session": session,
+            "bridge": settings_of(bridge, SESSION_PORT),
         }
         return {
             "command": command(self.config.python, settings),
@@ -240,7 +254,13 @@ class Docker(JailPool):
                 os.path.dirname(folder): f"{room},mode=0755,nosuid,nodev",
                 **_NO_TERMINALS,
             },
-            "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
+            "sysctls": {
+                "kernel.shmmni": "0",
+                "kernel.msgmni": "0",
+                "kernel.sem": "0 0 0 0",
+                **({} if bridge is None else _SMALL_BUFFERS),
+            },
+            "mounts": [] if bridge is None else [_mount(bridge)],
             "oom_score_adj": 500,
             "log_config": {"Type": "none", "Config": {}},
             "labels": {
@@ -350,6 +370,12 @@ class Docker(JailPool):
             _sweep(client, say)
         finally:
             client.close()
+
+
+def _mount(bridge: Bridge) -> Any:
+    import docker
+
+    return docker.types.Mount(SHOWN_AT, str(bridge.folder), type="bind", read_only=True)
 
 
 def _client() -> Any:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError, Limits, Outcome, Program, current_call
@@ -119,7 +120,7 @@ class JailPool:
         self._lock = threading.Lock()
         self._gate = BlameGate(name, self._probe, patience_seconds=patience_seconds)
         self._sessions = SessionPool(
-            start_session or (lambda image, forbidden: start()),
+            start_session or (lambda image, forbidden, bridge: start()),
             size=sessions,
             name=name,
             gate=self._gate,
@@ -160,6 +161,7 @@ class JailPool:
         *,
         image: str | None = None,
         limits: Limits | None = None,
+        socket: str | Path | None = None,
     ) -> JailSession:
         """Open a session; see `grpo_core.Sandbox.session`.
 
@@ -167,7 +169,7 @@ class JailPool:
         command, which has its own limit.
         """
         self._gate.open()
-        return await self._sessions.open(files or {}, image, limits or Limits())
+        return await self._sessions.open(files or {}, image, limits or Limits(), socket)
 
     def fingerprint(self) -> str:
         """Return a digest of the back end and those settings that decide an outcome."""

@@ -82,6 +82,8 @@ class ReplayedJail:
         take: Returns a jail that is ready for a session's first step, or raises JailLostError.
         gate: Decides when suspects run again.
         total_seconds: The wall time of all commands together.
+        repeatable: Whether commands may run again. Those that reach a socket may not: what they
+            asked there cannot be taken back. If their jail is lost, so is the session.
 
     Attributes:
         rebuilt: Whether steps were ever applied again; a command may then have had other results
@@ -89,8 +91,18 @@ class ReplayedJail:
         spent_seconds: The wall time of all commands so far.
     """
 
-    def __init__(self, take: Callable[[], Jail], gate: BlameGate, total_seconds: float) -> None:
+    def __init__(
+        self,
+        take: Callable[[], Jail],
+        gate: BlameGate,
+        total_seconds: float,
+        *,
+        repeatable: bool = True,
+    ) -> None:
         self._take, self._gate, self._total_seconds = take, gate, total_seconds
+        self._repeatable = repeatable
+        self._has_begun = False
+        """Whether a command was begun, also one that never ended."""
         self._jail: Jail | None = None
         self._history: list[Step] = []
         self._applied = 0
@@ -153,6 +165,8 @@ class ReplayedJail:
             if not isinstance(attempt, _Failure):
                 return Answer(attempt)
             self._gate.wait(cancelled)
+            if attempt.reply is not None and step is not None and not self._may_repeat:
+                return self._convict(step, attempt)
             failures += attempt.blamed
             lost_starts += not attempt.blamed
             if step and (failures >= FAILURES or (attempt.blamed and self._is_out_of_time(step))):
@@ -171,6 +185,11 @@ class ReplayedJail:
             self._drop()
         _check(cancelled)
         if self._jail is None:
+            if not self._may_repeat:
+                raise UnavailableError(
+                    "the jail of a session with a socket was lost, and its commands are not run "
+                    "again, since what they asked there cannot be taken back"
+                )
             try:
                 self._jail = self._take()
             except JailLostError as error:
@@ -180,6 +199,7 @@ class ReplayedJail:
             self._replay(jail, cancelled)
             if step is None:
                 return {}
+            self._has_begun |= step.kind == "exec"
             with self._gate.suspect_running() if suspect else contextlib.nullcontext():
                 reply = jail.request(step.kind, step.body, step.limits)
         except JailLostError as error:
@@ -213,6 +233,11 @@ class ReplayedJail:
                     f"its commands took more than {FAILURES} x {self._total_seconds:g} s when they "
                     "ran again after failures",
                 )
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the steps so far may be applied again."""
+        return self._repeatable or not self._has_begun
 
     def _is_out_of_time(self, step: Step) -> bool:
         return step.kind == "exec" and self.spent_seconds >= self._total_seconds

@@ -7,9 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 from grpo_core import ConfigError, Limits, SandboxError, current_call
 from grpo_sandbox.blame import BlameGate
+from grpo_sandbox.bridge import Bridge
 from grpo_sandbox.jail import Jail, JailLostError
 from grpo_sandbox.reach import forbidden_packages, require_hidden
 from grpo_sandbox.replay import ReplayedJail
@@ -19,8 +21,9 @@ REQUESTS_PER_JAIL = 5000
 """After this number of requests, a jail serves no further session."""
 SESSIONS = 64
 """Default of how many sessions are open at once."""
-Start = Callable[[str | None, tuple[str, ...]], Jail]
-"""Makes the jail of a session from an image and the names of packages that must not be visible.
+Start = Callable[[str | None, tuple[str, ...], Bridge | None], Jail]
+"""Makes the jail of a session from an image, the names of packages that must not be visible, and
+its way to a socket, if it has one.
 
 It raises JailLostError, or ConfigError if there is no such image."""
 
@@ -49,18 +52,38 @@ class SessionPool:
         self._executor: ThreadPoolExecutor | None = None
 
     async def open(
-        self, files: Mapping[str, str | bytes], image: str | None, limits: Limits
+        self,
+        files: Mapping[str, str | bytes],
+        image: str | None,
+        limits: Limits,
+        socket: str | Path | None,
     ) -> JailSession:
-        """Open a session; see `grpo_core.Sandbox.session`."""
+        """Open a session; see `grpo_core.Sandbox.session`.
+
+        One with a socket has a jail of its own, since its way there is made with it.
+        """
         with current_call().stopped():
             await self._place()
-            jail = ReplayedJail(lambda: self._take(image), self._gate, total_seconds(limits))
+            try:
+                bridge = None if socket is None else Bridge(socket)
+            except BaseException:
+                self._leave()
+                raise
+            jail = ReplayedJail(
+                lambda: self._take(image, bridge),
+                self._gate,
+                total_seconds(limits),
+                repeatable=bridge is None,
+            )
             with self._lock:
                 executor = self._executor = self._executor or ThreadPoolExecutor(
                     self._size, "grpo session"
                 )
                 session = JailSession(
-                    jail, limits, executor, lambda ended: self._release(ended, jail, image)
+                    jail,
+                    limits,
+                    executor,
+                    lambda ended: self._release(ended, jail, image, bridge),
                 )
                 self._open.add(session)
             try:
@@ -117,20 +140,25 @@ class SessionPool:
                     return
             self._free += 1
 
-    def _release(self, session: JailSession, jail: ReplayedJail, image: str | None) -> None:
+    def _release(
+        self, session: JailSession, jail: ReplayedJail, image: str | None, bridge: Bridge | None
+    ) -> None:
         clean = jail.give_up()
+        if bridge is not None:
+            bridge.close()
         with self._lock:
             self._open.discard(session)
-            if clean is not None and self._executor is not None and clean.jobs < REQUESTS_PER_JAIL:
+            reusable = bridge is None and self._executor is not None
+            if clean is not None and reusable and clean.jobs < REQUESTS_PER_JAIL:
                 self._warm.append((image, clean))
                 clean = None
         self._leave()
         if clean is not None:
             clean.close()
 
-    def _take(self, image: str | None) -> Jail:
+    def _take(self, image: str | None, bridge: Bridge | None) -> Jail:
         """Return a jail whose session has begun: a warm one if there is any, else a new one."""
-        while (jail := self._warm_jail(image)) is not None:
+        while bridge is None and (jail := self._warm_jail(image)) is not None:
             if jail.is_alive:
                 return _begun(jail)
             jail.close()
@@ -139,7 +167,7 @@ class SessionPool:
             other = self._warm.pop(0)[1] if too_many and self._warm else None
         if other is not None:
             other.close()
-        return _begun(self._new_jail(image))
+        return _begun(self._new_jail(image, bridge))
 
     def _warm_jail(self, image: str | None) -> Jail | None:
         with self._lock:
@@ -149,16 +177,16 @@ class SessionPool:
                     return jail
         return None
 
-    def _new_jail(self, image: str | None) -> Jail:
+    def _new_jail(self, image: str | None, bridge: Bridge | None) -> Jail:
         """Make a jail; the first one of an image shows whether it holds a forbidden package."""
         if image not in self._checked:
             with self._checking:
                 if image not in self._checked:
-                    jail = self._start(image, forbidden_packages())
+                    jail = self._start(image, forbidden_packages(), bridge)
                     require_hidden(jail, self._name)
                     self._checked.add(image)
                     return jail
-        return self._start(image, ())
+        return self._start(image, (), bridge)
 
 
 def _begun(jail: Jail) -> Jail:

@@ -40,7 +40,7 @@ KEY = "sk-abcdef0123456789"
 def test_results_equal_those_without_faults(tmp_path: Path) -> None:
     """500, 429 with Retry-After, hanging, cut and closed connections, broken JSON, slow and endless bodies."""
     script = scripted(GUESS, tasks=12, samples=3, turns=half_right)
-    more = ("--tasks", 12, "--samples", 3, "--timeout", 0.7, "--retries", 15, "--concurrency", 36)
+    more = ("--tasks", 12, "--samples", 3, "--timeout", 3, "--retries", 15, "--concurrency", 36)
     found = []
     for number, faults in enumerate(((), FAULTS)):
         with serving(script, tmp_path / f"server{number}", *faults) as server:
@@ -148,6 +148,7 @@ def test_too_many_failures_end_the_evaluation_with_their_reasons(
     assert done.exit_code == 1
     assert "could not be judged, more than verify.max_error_rate allows" in done.stderr
     assert "HTTP status 500: broken" in done.stderr
+    assert f"with --out {tmp_path / 'out'}" in done.stderr
     assert len(endpoint.asked) < 60
 
 

@@ -12,6 +12,7 @@ import pytest
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.calls.wire import decode, encode
 from grpo_core.protocol.types import Segment
+from grpo_core.report.rescoring import saved_rollout
 from grpo_core.report.summary import summarize
 from grpo_core.runs.folder import RunFolder, write_attempts
 from grpo_core.runs.lines import read_lines
@@ -115,6 +116,14 @@ def test_of_a_long_return_the_log_has_the_length(tmp_path: Path) -> None:
     assert first["returned"] == fits
     assert "returned" not in second
     assert second["returned_length"] == 10_001
+
+
+def test_a_saved_rollout_has_the_turns_of_all_segments(tmp_path: Path) -> None:
+    invented = replace(PLAIN, messages=(Message("assistant", "as I said"), *SAID), returned=0)
+    lines = logged(tmp_path, PLAIN, AGENT, invented)
+    assert [rollout and rollout.turns for rollout in map(saved_rollout, lines)] == [2, 4, 2]
+    assert saved_rollout(lines[1]).returned == AGENT.returned  # type: ignore[union-attr]
+    assert saved_rollout({**lines[0], "returned_length": 99_999}) is None
 
 
 def test_counts_of_tokens_are_of_all_segments() -> None:

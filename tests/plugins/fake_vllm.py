@@ -87,6 +87,8 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(1)
         if first == REFUSED:
             return 400, {"error": {"message": "the prompt is too long"}}
+        if "uniqueItems" in str(asked.get("structured_outputs")):
+            return 400, {"error": {"message": "the grammar is not supported"}}
         if first == FAILS:
             return 500, {"error": {"message": "out of luck"}}
         if first == WAITS:
@@ -137,7 +139,7 @@ def drawn(asked: dict[str, Any], step: int) -> dict[str, Any]:
         if token in asked["stop_token_ids"] or any(stop in text for stop in asked["stop"]):
             reason = "stop"
             break
-    kept = 1.0 if "top_p" in asked else 0.0
+    kept = 1.0 if {"top_p", "structured_outputs"} & asked.keys() else 0.0
     if asked["prompt"][0] == GIVES_UP and not (FOLDER / "gave_up").exists():
         (FOLDER / "gave_up").touch()
         reason = "abort"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,14 @@ def answer(text: str, count: int = 1) -> CompletionAnswer:
         logprobs=(-0.5,) * len(text),
     )
     return CompletionAnswer((choice,) * count, prompt_tokens=3)
+
+
+def until(happened: Callable[[], object], seconds: float = 20) -> None:
+    """Wait until something has happened."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
 
 
 class Fake:
@@ -103,8 +112,10 @@ def served(**settings: Any) -> Iterator[Served]:
     found = Served(loop, endpoint)
     try:
         found.run(endpoint.open())
-        yield found
-        found.run(endpoint.close())
+        try:
+            yield found
+        finally:
+            found.run(endpoint.close())
         found.run(_settled())
     finally:
         loop.call_soon_threadsafe(loop.stop)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from grpo_core.train.run.serving import PolicyCompleter
-
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.report.observer import Observer
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.build import find_ranks
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.run.serving import PolicyCompleter
 from grpo_core.verify.sources import Sources
 
 from ..train.samplers import Copyless
@@ -34,20 +33,20 @@ class Scripted(Copyless):
 
 
 def tiny_actor(
-    folder: Path, make_sampler: Callable[[Policy], Sampler] | None = None, **sections: object
+    model: Path | Policy, make_sampler: Callable[[Policy], Sampler] | None = None
 ) -> Actor:
-    """An actor with the tiny model, which is saved in `folder`."""
-    if not folder.exists():
-        save_tiny(folder)
+    """An actor with a policy, or with the tiny model, which is saved in a folder."""
+    policy = model if isinstance(model, Policy) else None
+    if isinstance(model, Path) and not model.exists():
+        save_tiny(model)
     config = build_config(
         [
             {
                 "environment": "none",
-                "model": {"name": str(folder), "dtype": "float32"},
+                "model": {"name": str(model) if policy is None else "tiny", "dtype": "float32"},
                 "sampling": {"gather_ms": 5.0},
                 "kl": {"beta": 0.0},
-            },
-            dict(sections),
+            }
         ]
     )
     return build_actor(
@@ -55,11 +54,13 @@ def tiny_actor(
         Sources([]),
         ranks=find_ranks(config),
         observer=Observer(),
+        policy=policy,
         make_sampler=None
         if make_sampler is None
         else (lambda policy, config: make_sampler(policy)),
     )
 
 
-def scripted_completer(folder: Path, script: Callable[[str], str]) -> PolicyCompleter:
-    return PolicyCompleter(tiny_actor(folder, lambda policy: Scripted(policy, script)))
+def scripted_completer(model: Path | Policy, script: Callable[[str], str]) -> PolicyCompleter:
+    """A completer that says what a function of the prompt's text returns."""
+    return PolicyCompleter(tiny_actor(model, lambda policy: Scripted(policy, script)))

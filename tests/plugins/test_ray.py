@@ -10,20 +10,25 @@ import concurrent.futures
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from grpo_core import ConfigError, MissingExtraError, Spec, TaskKey
+from grpo_core import ConfigError, GrpoError, MissingExtraError, Spec, TaskKey
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import ExecutorConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_executor
+from grpo_core.protocol import sampler as sampling
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
 from grpo_ray import pool as module
-from grpo_ray.config import Actors, RayConfig
+from grpo_ray.config import Actors, RayConfig, SamplerConfig
+from grpo_ray.drawing import Drawing
 from grpo_ray.place import RayPlace
+from grpo_ray.sampler import RaySampler
 
 
 class RayError(Exception):
@@ -301,6 +306,42 @@ def test_an_environment_may_have_actors_of_its_own(monkeypatch: pytest.MonkeyPat
     assert config.actors_of("toy").needs() == {"CPU": 1.0, "docker": 1.0}
     assert config.cluster_address() == "head:6379"
     assert RayConfig("here:1").cluster_address() == "here:1"
+
+
+def test_a_json_schema_travels_to_the_actor_and_a_refusal_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    asked = sampling.Request(
+        (1, 2), [0.25], sampling.SamplingParams(stop=("x",)), 7, {"enum": ["a", 1]}
+    )
+
+    class Inner:
+        """A sampler in an actor."""
+
+        async def generate(self, request: sampling.Request) -> sampling.Completion:
+            assert request == asked or request.json_schema is None
+            if request.json_schema is None:
+                raise GrpoError("no schema")
+            if request.seed == 7:
+                raise sampling.UnsupportedSchemaError("too hard")
+            return sampling.Completion((3,), (-1.0,))
+
+    drawing = Drawing("{}")
+    drawing._sampler, drawing._version = Inner(), 4  # type: ignore[assignment]
+    model = sampling.ModelToSample(tmp_path, False, "float32", "cpu", 9, frozenset({3}), 8, str)
+    sampler = RaySampler(SamplerConfig(), model)
+    sampler._weights = (None, True, 4)
+    sampler._pool = SimpleNamespace(  # type: ignore[assignment]
+        call=lambda method, *arguments: getattr(drawing, method)(*arguments)
+    )
+    with pytest.raises(sampling.UnsupportedSchemaError, match="too hard"):
+        asyncio.run(sampler.generate(asked))
+    with pytest.raises(GrpoError, match="no schema") as raised:
+        asyncio.run(sampler.generate(replace(asked, json_schema=None)))
+    assert type(raised.value) is GrpoError
+    assert sampling.follows_schemas(sampler)
+    assert not sampling.follows_schemas(RaySampler(SamplerConfig("vllm"), model))
 
 
 def test_a_missing_ray_is_named_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

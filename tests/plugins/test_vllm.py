@@ -21,7 +21,14 @@ import psutil
 import pytest
 
 from grpo_core import ConfigError, GrpoError
-from grpo_core.protocol.sampler import Completion, ModelToSample, Request, SamplingParams
+from grpo_core.protocol.sampler import (
+    Completion,
+    ModelToSample,
+    Request,
+    SamplingParams,
+    UnsupportedSchemaError,
+    follows_schemas,
+)
 from grpo_vllm.sampler import VLLM
 
 from . import fake_vllm
@@ -183,6 +190,29 @@ def test_log_probs_are_of_the_full_distribution_where_few_tokens_may_be_drawn(fa
     assert greedy.kept_mass == 1.0
 
 
+def test_a_json_schema_is_the_servers_business_and_the_log_probs_are_of_the_full_distribution(
+    fake: Fake,
+) -> None:
+    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    for params in ({}, {"temperature": 0}):
+        (found,) = drawn(fake.sampler(), replace(asks(5, 10, **params), json_schema=schema))
+        assert found.logprobs == pytest.approx([-token / 100 for token in range(11, 16)])
+        assert found.kept_mass == pytest.approx(math.exp(-1))
+        asked, scored = fake.asked()[-2:]
+        sent = asked["structured_outputs"]["json"]
+        assert sent.pop("x-guidance").keys() == {"whitespace_pattern"}
+        assert sent == schema
+        assert list(sent["properties"]) == ["b", "a"]
+        assert "structured_outputs" not in scored
+    assert follows_schemas(fake.sampler())
+
+
+def test_a_schema_that_the_server_refuses_is_named_as_the_cause(fake: Fake) -> None:
+    with pytest.raises(UnsupportedSchemaError, match=r"followed: .* the grammar is not supported"):
+        drawn(fake.sampler(), replace(asks(5, 10), json_schema={"uniqueItems": True}))
+    assert len(fake.pids()) == 1
+
+
 def test_each_version_has_a_name_of_its_own_and_the_one_before_is_unloaded_and_removed(
     fake: Fake,
 ) -> None:
@@ -313,6 +343,7 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
     assert {
         "--dtype=float32",
         "--logprobs-mode=processed_logprobs",
+        "--structured-outputs-config.backend=guidance",
         "--enable-prefix-caching",
         "--no-enable-chunked-prefill",  # on a CPU
         "--enable-lora",

@@ -6,6 +6,7 @@ GRPO_VLLM_PYTHON names the Python of an environment with vLLM; `.ci/full` makes 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -25,7 +26,13 @@ from grpo_core import TaskKey, build_config
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.sampler import Completion, Request, Sampler, SamplingParams
+from grpo_core.protocol.sampler import (
+    Completion,
+    Request,
+    Sampler,
+    SamplingParams,
+    UnsupportedSchemaError,
+)
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
@@ -182,6 +189,52 @@ def test_what_it_draws_is_what_the_built_in_engine_finds_likely(trained: Path) -
     assert min(completion.kept_mass for completion in narrow) < 0.9
     for group, completions in ((groups[2], plain), (groups[3], cool), (groups[4], narrow)):
         assert gap(policy, group, completions) < GAP
+
+
+def test_completions_that_have_to_be_json_are_json_with_the_trainers_log_probs() -> None:
+    """With the built-in engine beside it: greedy tokens are the same where both allow the same."""
+    config = configured("smollm2-135m")
+    policy = load_policy(config, need_reference=False)
+    schema = {
+        "type": "object",
+        "properties": {"answer": {"type": "integer"}, "sure": {"type": "boolean"}},
+        "required": ["answer", "sure"],
+        "additionalProperties": False,
+    }
+
+    def asks(count: int, **params: Any) -> list[Request]:
+        return [
+            Request(ids, [0.5] * 40, SamplingParams(**params), seed, schema)
+            for seed, ids in enumerate(prompts(policy, count))
+        ]
+
+    hot, greedy = asks(6), asks(4, temperature=0.0)
+    refused = Request(hot[0].prefix, [0.5] * 8, json_schema={"type": "string", "pattern": "(?=a)"})
+    sampler = choose_sampler(config, PluginHost())(policy, config)
+
+    async def all_of() -> list[Any]:
+        try:
+            await sampler.sync(PolicyWeights(policy), 1)
+            calls = map(sampler.generate, [*hot, *greedy, refused])
+            return await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            await sampler.close()
+
+    *completions, refusal = asyncio.run(all_of())
+    print(f"\nrefused: {refusal}")
+    assert isinstance(refusal, UnsupportedSchemaError)
+    texts = [policy.decode(completion.token_ids) for completion in completions]
+    ended = [text for text, done in zip(texts, completions, strict=True) if done.finish == "stop"]
+    print(f"{len(ended)} of {len(texts)} ended: {texts[:3]}")
+    assert (
+        ended
+    )  # the others filled their budget with whitespace, which llguidance before 1.8 does not bound
+    for text in ended:
+        assert json.loads(text).keys() == {"answer", "sure"}
+    assert gap(policy, hot, completions[:6]) < GAP
+    assert max(completion.kept_mass for completion in completions) < 1
+    own = drawn(Engine(policy), greedy, policy)
+    print(f"greedy completions equal to the engine's: {share_equal(completions[6:], own):.0%}")
 
 
 @torch.no_grad()

@@ -28,8 +28,8 @@ class Spelling(Environment[str]):
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         if rollout.returned is not None:
             assert rollout.returned == {"turns": len(rollout.segments)}
-            assert rollout.turns == len(rollout.segments) == len(rollout.turn_lengths)
-            assert rollout.sampled_tokens == sum(rollout.turn_lengths)
+            assert rollout.turns == len(rollout.segments)
+            assert rollout.sampled_tokens == sum(rollout.turn_lengths) or not rollout.later_segments
         said = [message.content for message in rollout.messages if message.role == "assistant"]
         paid = tuple(float(any(letter in PAID for letter in text)) for text in said)
         return Verdict(

@@ -224,3 +224,16 @@ def test_a_run_trains_on_the_attempts_of_agents_and_a_resumed_one_draws_the_same
         line for line in read_lines(tmp_path / "a" / "metrics.jsonl") if "verify/error_rate" in line
     ]
     assert [line["verify/error_rate"] for line in metrics] == [0.0] * len(metrics)
+    # Of four turns each the third rewrites the history, and discards the second.
+    assert [line["segments/mean"] for line in metrics] == [2.0] * 2
+    assert [line["segments/continued"] for line in metrics] == [2 / 3] * 2
+    assert all(0 < line["segments/discarded"] < 1 for line in metrics)
+    evaluations = [
+        line for line in read_lines(tmp_path / "a" / "metrics.jsonl") if "eval/tasks" in line
+    ]
+    assert {line["eval/segments/mean"] for line in evaluations} == {2.0}
+    for line in read_lines(tmp_path / "a" / "rollouts.jsonl"):
+        first, second = line["segments"]
+        kept = first["prompt_tokens"] + first["turns"][0]
+        assert kept <= second["shared_tokens"] <= second["prompt_tokens"]
+        assert len(line["returned"]) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -357,3 +358,19 @@ def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway() -> None:
     assert text.prompt_ids == POLICY.encode("once upon")
     assert tokens.prompt_ids == (5, 6, 7)
     assert [value for value in tokens.trainable if value == 0] == [0]
+
+
+def test_a_json_schema_holds_the_answer_and_the_tokens_are_kept() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    agent = capture(budget=replace(BUDGET, turn=60))
+    request = ask(*PROMPT, json_schema=schema)
+    (choice,) = asyncio.run(agent.complete(request)).choices
+    assert choice.finish == "length" or type(json.loads(choice.text)["a"]) is int
+    (segment,) = agent.segments()
+    assert segment.token_ids == choice.token_ids
+    assert 0 < agent.kept_mass < 1
+    with pytest.raises(RefusedRequestError, match="response_format"):
+        asyncio.run(agent.complete(ask(*PROMPT, json_schema={"type": "nothing"})))
+    with pytest.raises(RefusedRequestError, match="cannot hold"):
+        asyncio.run(capture(Saying("x")).complete(request))
+    assert agent.failure is None

@@ -86,6 +86,16 @@ def test_a_call_whose_form_is_wrong_is_text(policy: Policy) -> None:
     )
 
 
+@pytest.mark.parametrize("schema", [{"anyOf": 5}, {"anyOf": ["x", None]}, {"type": ["string"]}, {}])
+def test_descriptions_of_any_kind_do_no_harm(schema: dict[str, object]) -> None:
+    policy = policy_of("qwen3_6")
+    parameters = {"type": "object", "properties": {"a": schema}}
+    tool = {"function": {"name": "add", "description": "", "parameters": parameters}}
+    drawn = completion(policy, WRITTEN["qwen-coder"])
+    (call,) = make_choice(policy, (5,), drawn, tools=[tool]).message.tool_calls or ()
+    assert str(call.arguments["a"]) == "2"
+
+
 def history(call_id: str) -> tuple[Message, ...]:
     call = ToolCall("add", {"a": 77, "b": 31}, call_id)
     return (

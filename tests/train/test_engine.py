@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -210,3 +210,60 @@ def test_who_has_all_completions_finds_the_weights_restored(
         assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
 
     asyncio.run(sample_all())
+
+
+def arriving(policy: Policy, pauses: Sequence[float], **limits: float) -> None:
+    """Send a request after each of these pauses, in seconds."""
+    requests = requests_for(prompts(len(pauses)), 1)
+
+    async def send() -> None:
+        engine = Engine(policy, SamplingConfig(**limits))  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as tasks:
+            for request, pause in zip(requests, pauses, strict=True):
+                await asyncio.sleep(pause)
+                tasks.create_task(engine.generate(request))
+
+    asyncio.run(send())
+
+
+def test_a_batch_waits_for_requests_that_arrive_a_little_later(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = batches(policy, monkeypatch)
+    arriving(policy, [0.0] + [0.01] * 5, gather_ms=200)
+    assert sizes == [6]
+
+
+def test_a_batch_does_not_wait_for_ever(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = batches(policy, monkeypatch)
+    arriving(policy, [0.0] + [0.06] * 20, gather_ms=100)  # for a second at most
+    assert sum(sizes) == 21
+    assert sizes[0] < 21
+
+
+def test_by_default_a_batch_holds_what_is_there(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = batches(policy, monkeypatch)
+    arriving(policy, [0.0, 0.0, 1.0])
+    assert len(sizes) > 1
+
+
+def test_clients_that_answer_a_batch_at_once_are_a_batch_again(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to come back does not begin the next batch without the others."""
+    sizes = batches(policy, monkeypatch)
+    requests = requests_for(prompts(8), 1)
+
+    async def client(engine: Engine, number: int) -> None:
+        for _ in range(3):
+            await engine.generate(requests[number])
+            await asyncio.sleep(0.001 * number)
+
+    async def all_clients() -> None:
+        engine = Engine(policy, SamplingConfig(gather_ms=50))
+        await asyncio.gather(*(client(engine, number) for number in range(8)))
+
+    asyncio.run(all_clients())
+    assert sizes == [8, 8, 8]

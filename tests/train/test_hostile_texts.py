@@ -216,6 +216,11 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["plot", p.forged(damage)],
         lambda p: ["plot", p.new("nothing")],
     ],
+    "serve": [
+        lambda p: ["serve", f"no/model{NAME}"],
+        lambda p: ["serve", p.model, "--host", f"1.2.3.4{NAME}"],
+        lambda p: ["serve", p.model, "--port=0", "--socket", p.new(f"no/{NAME}")],
+    ],
     "generate": [
         lambda p: [
             "generate",

@@ -640,8 +640,8 @@ def test_what_the_segments_of_an_attempt_share_is_computed_once() -> None:
     assert nodes.tokens_BN.shape == (1, 62 - 3)  # the last token of a row predicts nothing
     # With a token less there is one tree for the first three, and one of 53 for the last.
     assert [tokens for _, tokens in passes(rows, max_tokens=61)] == [59, 53]
-    # A tree that another attempt opened goes on where that pays.
-    alike = [*rows, replace(rows[0], segment=replace(first, token_ids=write.ids(30)))]
+    # Attempts are counted as if they shared no token after their prompt, as those of one segment are.
+    alike = [*rows, replace(rows[0], segment=replace(first, token_ids=(*first.token_ids[:29], 1)))]
     ((trees, tokens),) = passes(alike, max_tokens=999)
     assert (trees, tokens) == ([alike], 62 + 30)
 
@@ -673,26 +673,32 @@ def test_the_metrics_of_agents_by_hand() -> None:
     assert write.attempt(kept, kept).turns_by_segment == ((), ())
 
 
-def test_attempts_that_no_agent_made_have_no_metrics_of_segments() -> None:
+def test_only_environments_with_agents_have_metrics_of_segments() -> None:
+    """In a mixture the common ones are of these alone; attempts without a turn do not count."""
     write = Writer(random.Random(0))
-    plain = write.attempt(write.segment(write.ids(6), 4, -2, 5))
-    assert segment_metrics([plain]) == {}
-    returned = replace(plain, returned={"answer": 3})
-    assert segment_metrics([plain, returned]) == {
-        "segments/mean": 1.0,
-        "segments/discarded": 0.0,
-        "segments/continued": 1.0,
-    }
-    silent = segment_metrics([Rollout((), returned=0)])
-    assert silent.pop("segments/mean") == 1.0
-    assert all(map(math.isnan, silent.values()))
-    group = Group(
-        Task(TaskKey("a", "train", 0), "?", None), [returned], [Verdict({"x": Reward(1.0)})]
+    prompt = write.ids(6)
+    straight = write.attempt(write.segment(prompt, 4, -2, 5))
+    twice = write.attempt(write.segment(prompt, 2), write.segment(prompt, 2))
+    failed = Rollout((), "error", error="the agent broke")
+
+    def group(name: str, *rollouts: Rollout) -> Group[None]:
+        verdicts = [Verdict({"x": Reward(1.0)})] * len(rollouts)
+        return Group(Task(TaskKey(name, "train", 0), "?", None), rollouts, verdicts)
+
+    groups, parts = [group("a", twice, failed), group("b", straight)], {"a": ["x"], "b": ["x"]}
+    mixed = group_metrics(groups, parts, with_agents={"a", "c"})
+    names = ("segments/mean", "segments/discarded", "segments/continued")
+    assert [mixed[name] for name in names] == [mixed[f"a/{name}"] for name in names] == [2, 0.5, 0]
+    assert not any(
+        "segments" in name and not name.startswith(("segments/", "a/")) for name in mixed
     )
-    mixed = group_metrics([group], {"a": ["x"], "b": ["x"]})
-    assert mixed["a/segments/mean"] == 1.0
-    assert not any(name.startswith("b/segments") for name in mixed)
-    assert mixed["completion_length/mean"] == mixed["tokens/generated"] == 9
+    assert mixed["tokens/generated"] == 13
+    assert mixed["a/completion_length/mean"] == 2
+    alone = group_metrics(groups[1:], {"b": ["x"]}, with_agents=["b"])
+    assert [alone[name] for name in names] == [1.0, 0.0, 1.0]
+    assert not any("segments" in name for name in group_metrics(groups, parts))
+    nothing = group_metrics([group("a", failed)], {"a": ["x"]}, with_agents=["a"])
+    assert all(math.isnan(nothing[name]) for name in names)
 
 
 # A run
@@ -705,7 +711,7 @@ UNEQUAL = ("time/", "seconds", "memory/")
 def test_a_run_learns_the_same_from_dialogues_that_are_cut_into_segments(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In float64, with advantages by turn and verdicts of a worker; what is said of segments comes in addition."""
+    """In float64, with advantages by turn, and verdicts of a worker that is told of the segments."""
     plain_rollout = Attempt.rollout
     lines = []
     for name in ("whole", "cut"):
@@ -731,11 +737,7 @@ def test_a_run_learns_the_same_from_dialogues_that_are_cut_into_segments(
         lines.append(list(read_lines(tmp_path / name / "metrics.jsonl")))
         logged = list(trainer.folder.rollout_lines())
     for whole_line, cut_line in zip(*lines, strict=True):
-        added = {key: cut_line.pop(key) for key in sorted(cut_line.keys() - whole_line.keys())}
         eval_ = "eval/" if cut_line["kind"] == "evaluation" else ""
-        assert list(added) == [f"{eval_}segments/{n}" for n in ("continued", "discarded", "mean")]
-        assert added[f"{eval_}segments/discarded"] == 0
-        assert eval_ or added["segments/mean"] > 1
         assert cut_line[f"{eval_}verify/error_rate"] == 0
         assert cut_line.keys() == whole_line.keys()
         for key, value in whole_line.items():

@@ -21,7 +21,7 @@ def tiny_tokenizer(characters: str = string.printable) -> PreTrainedTokenizerFas
     """One token per character, with the chat template, end token and padding token of a real chat model."""
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, *characters))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNK))
-    tokenizer.decoder = decoders.Fuse()
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.add_special_tokens(list(SPECIAL))
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

@@ -225,7 +225,8 @@ def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[tup
 
     tree: list[Row] = []
     opening: list[Row] = []  # the rows of the tree that continue none before them
-    tree_nodes = continued_nodes = 0
+    tree_nodes = 0
+    continued_nodes = 0  # what the other rows of the tree added
     for row in rows:
         row_nodes, opens = _nodes([row]), row.first or not tree
         joint_nodes = (

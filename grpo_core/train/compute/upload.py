@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 def upload(
-    values: Sequence[object], device: torch.device, *, dtype: torch.dtype | None = None
+    values: Sequence[object] | np.ndarray[Any, Any],
+    device: torch.device,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return (nested) lists of numbers as a tensor on `device`.
+    """Return (nested) lists of numbers, or an array, as a tensor on `device`.
 
     A copy from ordinary memory to a GPU waits until everything before it is computed. One from
     pinned memory, which the GPU reads by itself, takes its place behind what is computed.

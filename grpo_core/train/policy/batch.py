@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sampler import Completion, Request
 
 
@@ -28,7 +29,7 @@ class Batch:
         self._version = version
         self._loop = asyncio.get_running_loop()
         self._unfinished = set(range(len(requests)))
-        self._held_back: list[tuple[int, Completion]] = []
+        self._held_back: list[tuple[int, Completion | GrpoError]] = []
         self.dropped: set[int] = set()
         """Indices of the requests whose completions nobody waits for any more."""
 
@@ -37,23 +38,24 @@ class Batch:
         """Return whether every request has ended or been dropped."""
         return self._unfinished <= self.dropped
 
-    def end(self, index: int, completion: Completion) -> None:
-        """Report the completion of a request; called from the thread that computes.
+    def end(self, index: int, result: Completion | GrpoError) -> None:
+        """Report the completion of a request, or why it has none.
 
-        The last one is held back until `finish`: who has all completions may use the weights, which
-        the computation first has to restore.
+        The thread that computes calls this. The last result is held back until `finish`: who has
+        all completions may use the weights, which the computation first has to restore.
         """
         self._unfinished.discard(index)
-        completion = replace(completion, version=self._version)
+        if isinstance(result, Completion):
+            result = replace(result, version=self._version)
         if self.needs_nothing:
-            self._held_back.append((index, completion))
+            self._held_back.append((index, result))
         else:
-            self._loop.call_soon_threadsafe(self._resolve, index, completion)
+            self._loop.call_soon_threadsafe(self._resolve, index, result)
 
     def finish(self) -> None:
         """Report what was held back; the computation has ended."""
-        for index, completion in self._held_back:
-            self._resolve(index, completion)
+        for index, result in self._held_back:
+            self._resolve(index, result)
 
     def fail(self, error: BaseException) -> None:
         """Raise an error in all callers that still wait."""
@@ -66,6 +68,11 @@ class Batch:
         self.dropped.add(self._futures.index(future))
         return all(future.done() for future in self._futures)
 
-    def _resolve(self, index: int, completion: Completion) -> None:
-        if not self._futures[index].done():
-            self._futures[index].set_result(completion)
+    def _resolve(self, index: int, result: Completion | GrpoError) -> None:
+        future = self._futures[index]
+        if future.done():
+            return
+        if isinstance(result, Completion):
+            future.set_result(result)
+        else:
+            future.set_exception(result)

@@ -12,17 +12,19 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from grpo_core.config.settings import SamplingConfig
-from grpo_core.protocol.errors import RunStoppedError
-from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.protocol.errors import GrpoError, RunStoppedError
+from grpo_core.protocol.sampler import Completion, Request, UnsupportedSchemaError
 from grpo_core.protocol.types import Finish
 from grpo_core.train.compute.upload import upload
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.drawing import draw
+from grpo_core.train.policy.constrained import Constraint, Grammars
+from grpo_core.train.policy.drawing import draw, draw_allowed
 from grpo_core.train.policy.selfcheck import Lines, Sampling
 
 
@@ -62,12 +64,15 @@ class Decoding:
     equal so far share one line of the cache, until they diverge.
     """
 
-    def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
+    def __init__(
+        self, policy: Policy, limits: SamplingConfig, batch: Batch, grammars: Grammars
+    ) -> None:
         self._policy, self._batch = policy, batch
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
-        waiting = [i for i, request in enumerate(requests) if len(request.uniforms) > 0]
+        self._constraints: dict[int, Constraint] = {}  # of the requests that have a schema
+        waiting = [i for i, request in enumerate(requests) if self._begin(i, request, grammars)]
         self._equal = policy.sampling in (Sampling.EQUAL, Sampling.UNCACHED)
         self._waiting = deque(sorted(waiting, key=self._length) if self._equal else waiting)
         self._active: list[int] = []  # requests that are being decoded
@@ -82,13 +87,22 @@ class Decoding:
 
     def run(self) -> None:
         """Decode until all requests have ended or are given up."""
-        for i, request in enumerate(self._requests):
-            if not len(request.uniforms):
-                self._batch.end(i, Completion())
         while self._waiting or self._active:
             self._admit()
             if self._active:
                 self._draw()
+
+    def _begin(self, i: int, request: Request, grammars: Grammars) -> bool:
+        """Return whether request `i` is to be decoded; otherwise it ends here."""
+        try:
+            if request.json_schema is not None:
+                self._constraints[i] = grammars.constraint(request.json_schema)
+        except GrpoError as error:
+            self._batch.end(i, error)
+            return False
+        if not len(request.uniforms):
+            self._batch.end(i, Completion())
+        return len(request.uniforms) > 0
 
     def _admit(self) -> None:
         """Let waiting requests in once a quarter of the places is free.
@@ -133,29 +147,29 @@ class Decoding:
         policy, active, line = self._policy, self._active, self._line
         assert self._lines is not None
         lengths = [len(self._drawn[i].token_ids) for i in active]
-        line_B, active_B, length_B = upload([line, active, lengths], policy.device)
-        token_B, logprob_B, kept_B = draw(
-            self._lines.logits_KV, line_B, self._uniform_BT[active_B, length_B], self._params
-        )
-        # All results in one tensor, since each read waits for the device. Token ids are exact in
-        # float32, which holds integers up to 2^24.
-        results_3B = torch.stack([token_B.to(logprob_B.dtype), logprob_B, kept_B])
-        ids, *values = results_3B.tolist()
-        tokens = list(map(int, ids))
+        tokens, *values = self._next_tokens(lengths)
+        failed: dict[int, GrpoError] = {}
         for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
             drawn = self._drawn[i]
             drawn.add(token, logprob, kept)
             if token in policy.end_ids or self._hits_stop(drawn.token_ids):
                 drawn.finish = "stop"
+            elif i in self._constraints:
+                try:
+                    self._constraints[i].add(token)
+                except UnsupportedSchemaError as error:
+                    failed[i] = error
         continuing = [
             b
             for b, i in enumerate(active)
             if self._drawn[i].finish != "stop"
+            and i not in failed
             and i not in self._batch.dropped
             and lengths[b] + 1 < len(self._requests[i].uniforms)
         ]
         for b in sorted(set(range(len(active))) - set(continuing)):
-            self._batch.end(active[b], self._drawn[active[b]].completion())
+            i = active[b]
+            self._batch.end(i, failed[i] if i in failed else self._drawn[i].completion())
         branches = list(dict.fromkeys((line[b], tokens[b]) for b in continuing))
         place = {branch: k for k, branch in enumerate(branches)}
         self._active, self._line = (
@@ -166,6 +180,37 @@ class Decoding:
             self._lines.extend(
                 policy.model, [parent for parent, _ in branches], [token for _, token in branches]
             )
+
+    def _next_tokens(self, lengths: Sequence[int]) -> tuple[list[int], list[float], list[float]]:
+        """Draw the next token of each row.
+
+        Args:
+            lengths: number of tokens that each row has.
+
+        Returns:
+            The tokens, their log-probs, and the probability mass that was left to draw from.
+        """
+        assert self._lines is not None
+        logits_KV, device = self._lines.logits_KV, self._policy.device
+        line_B, active_B, length_B = upload([self._line, self._active, lengths], device)
+        uniform_B = self._uniform_BT[active_B, length_B]
+        token_B, logprob_B, kept_B = draw(logits_KV, line_B, uniform_B, self._params)
+        if places := [b for b, i in enumerate(self._active) if i in self._constraints]:
+            # The other rows draw as if there were none of these.
+            width = logits_KV.shape[-1]
+            allowed_CV = upload(
+                np.stack([self._constraints[self._active[b]].allowed(width) for b in places]),
+                device,
+            )
+            place_C = upload(places, device)
+            token_B[place_C], logprob_B[place_C], kept_B[place_C] = draw_allowed(
+                logits_KV[line_B[place_C]], allowed_CV, uniform_B[place_C], self._params
+            )
+        # All results in one tensor, since each read waits for the device. Token ids are exact in
+        # float32, which holds integers up to 2^24.
+        results_3B = torch.stack([token_B.to(logprob_B.dtype), logprob_B, kept_B])
+        ids, logprobs, kept_masses = results_3B.tolist()
+        return list(map(int, ids)), logprobs, kept_masses
 
     def _length(self, i: int) -> int:
         """Return the number of tokens that request `i` starts with."""

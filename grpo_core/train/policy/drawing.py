@@ -56,6 +56,33 @@ def draw(
     return token_B, logits_KV[line_B, token_B] - norm_K[line_B], kept_K[line_B]
 
 
+def draw_allowed(
+    logits_BV: Tensor, allowed_BV: Tensor, uniform_B: Tensor, params: SamplingParams
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw a token for each row as `draw`, among those that are allowed.
+
+    The limits of top-p, top-k and min-p are applied to the distribution over the allowed tokens.
+
+    Args:
+        logits_BV: logits of the distribution of each row.
+        allowed_BV: True where a token may be drawn; in each row at least one.
+        uniform_B: uniform number in [0, 1) of each row.
+        params: sampling settings.
+
+    Returns:
+        The tokens (B,), their log-probs (B,) under the full distribution at the temperature, and
+        the probability mass (B,) of it that was left to draw from.
+    """
+    left_BV = torch.where(allowed_BV, logits_BV, -torch.inf)
+    line_B = torch.arange(len(left_BV), device=left_BV.device)
+    token_B, logprob_B, kept_B = draw(left_BV, line_B, uniform_B, params)
+    left_B, whole_B = (
+        tempered(values_BV, params.temperature).logsumexp(dim=-1)
+        for values_BV in (left_BV, logits_BV)
+    )
+    return token_B, logprob_B + left_B - whole_B, kept_B * (left_B - whole_B).exp()
+
+
 def narrow(probs_KV: Tensor, params: SamplingParams) -> Tensor:
     """Set probabilities outside top-k, top-p and min-p to 0.
 

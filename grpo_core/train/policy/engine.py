@@ -13,6 +13,7 @@ from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.constrained import Grammars
 from grpo_core.train.policy.decoding import Decoding
 
 _NO_LIMITS = SamplingConfig()
@@ -37,11 +38,13 @@ class Engine:
 
     uses_uniforms: ClassVar[bool] = True
     samples_during_updates: ClassVar[bool] = False
+    follows_schemas: ClassVar[bool] = True
 
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy
         self._limits = limits
         self._max_rows = limits.max_rows or policy.tuning.max_rows
+        self._grammars = Grammars(policy)
         self._version = 0
         self._waiting: dict[asyncio.Future[Completion], Request] = {}
         self._serving: asyncio.Task[None] | None = None
@@ -54,6 +57,9 @@ class Engine:
 
         Raises:
             RunStoppedError: the model's logits are not finite.
+            UnsupportedSchemaError: the JSON schema of the request cannot be followed.
+            ConfigError: JSON schemas cannot be followed with this model's tokenizer.
+            MissingExtraError: the library that follows them is not installed.
         """
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._waiting[future] = request
@@ -138,4 +144,4 @@ class Engine:
             and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
         )
         with self.policy.prepacked(rows if packs else None) if limits.prepack else nullcontext():
-            Decoding(self.policy, limits, batch).run()
+            Decoding(self.policy, limits, batch, self._grammars).run()

@@ -6,6 +6,7 @@ All completions of a prompt draw from the same distributions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,7 @@ class Filler(Engine):
     """
 
     policy: MaskedPolicy
+    follows_schemas: ClassVar[bool] = False
 
     def _generate(self, batch: Batch) -> None:
         """Report a completion of each request; stop early if all are dropped."""

@@ -30,6 +30,8 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
+    check_schema,
+    generate,
     make_choice,
     prompt_tokens,
     sampler_request,
@@ -192,6 +194,7 @@ class Capture:
 
     def _check(self, request: CompletionRequest) -> None:
         """Raise RefusedRequestError if a request contradicts the run, or is one too many."""
+        check_schema(request, self._drawing.sampler)
         params, most = self._drawing.params, self._budget.turns
         for name, wanted, used in (
             ("temperature", request.temperature, params.temperature),
@@ -316,12 +319,19 @@ class Capture:
         place = (drawing.seed, drawing.step, drawing.occurrence, drawing.attempt)
         key = self._task.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
         try:
-            return await drawing.sampler.generate(
-                sampler_request(prefix, self._params(request), key=key, count=count)
+            return await generate(
+                drawing.sampler,
+                sampler_request(
+                    prefix,
+                    self._params(request),
+                    key=key,
+                    count=count,
+                    json_schema=request.json_schema,
+                ),
             )
         except BaseException as error:
             used.discard(number)
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not isinstance(error, RefusedRequestError):
                 self.failure = error
             raise
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+from grpo_core.protocol.sampler import (
+    Completion,
+    Request,
+    Sampler,
+    SamplingParams,
+    UnsupportedSchemaError,
+    follows_schemas,
+)
 from grpo_core.protocol.types import Message
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.draws import draw_uniforms
@@ -61,7 +68,8 @@ def token_budget(
     if wanted > room:
         raise RefusedRequestError(
             f"a prompt of {len(prompt_ids)} tokens and {wanted} new ones exceed the model's "
-            f"context of {policy.context} tokens; shorten the messages or lower max_tokens"
+            f"context of {policy.context} tokens; shorten the messages or lower max_tokens",
+            code="context_length_exceeded",
         )
     return request.max_tokens or min(default, room)
 
@@ -89,8 +97,34 @@ def random_key(seed: int | None, number: int) -> int:
     return int.from_bytes(digest[:16], "big")
 
 
+def check_schema(request: CompletionRequest, sampler: Sampler) -> None:
+    """Raise RefusedRequestError if the request has a JSON schema and the sampler follows none."""
+    if request.json_schema is not None and not follows_schemas(sampler):
+        raise RefusedRequestError(
+            "response_format: this sampler cannot hold completions to JSON; leave it out"
+        )
+
+
+async def generate(sampler: Sampler, request: Request) -> Completion:
+    """Return the completion of a request.
+
+    Raises:
+        RefusedRequestError: the sampler cannot follow its JSON schema.
+        Exception: it cannot be sampled.
+    """
+    try:
+        return await sampler.generate(request)
+    except UnsupportedSchemaError as error:
+        raise RefusedRequestError(f"response_format: {error}") from None
+
+
 def sampler_request(
-    prefix: tuple[int, ...], params: SamplingParams, *, key: int, count: int
+    prefix: tuple[int, ...],
+    params: SamplingParams,
+    *,
+    key: int,
+    count: int,
+    json_schema: Mapping[str, Any] | None = None,
 ) -> Request:
     """Return the sampler's request for at most `count` tokens after `prefix`.
 
@@ -99,8 +133,10 @@ def sampler_request(
         params: how tokens are drawn.
         key: 128 bits that fix the random numbers.
         count: the budget of tokens.
+        json_schema: what the completion has to be; None: any text.
     """
-    return Request(prefix, draw_uniforms(key, count), params, seed=key & (2**64 - 1))
+    seed = key & (2**64 - 1)
+    return Request(prefix, draw_uniforms(key, count), params, seed, json_schema)
 
 
 def make_choice(

@@ -86,14 +86,20 @@ async def evaluate_held_out(
         group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored
     }
     parts = {source.name: source.env.parts for source in counted_sources(sources)}
-    values = group_metrics([group for group in groups if group.task.key.env in parts], parts)
+    values = group_metrics(
+        [group for group in groups if group.task.key.env in parts],
+        parts,
+        with_agents=sources.with_agents,
+    )
     for source in sources:
         if source.name not in parts:
             own_groups = [group for group in groups if group.task.key.env == source.name]
             values |= {
                 f"{source.name}/{name}": value
                 for name, value in group_metrics(
-                    own_groups, {source.name: source.env.parts}
+                    own_groups,
+                    {source.name: source.env.parts},
+                    with_agents=sources.with_agents,
                 ).items()
             }
     metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}

@@ -46,20 +46,28 @@ def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:
 
 
 def group_metrics(
-    groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]
+    groups: Sequence[Group[Any]],
+    parts: Mapping[str, Collection[str]],
+    *,
+    with_agents: Collection[str] = (),
 ) -> dict[str, float]:
     """Return the metrics of a batch.
 
     Args:
         parts: reward parts of each environment. With several environments, each has metrics of its
             own as NAME/..., and the others are means over all rollouts.
+        with_agents: names of the environments whose attempts are made by agents.
     """
+    values = _batch_metrics(groups, next(iter(parts.values())) if len(parts) == 1 else ())
+    if agents_here := [name for name in parts if name in with_agents]:
+        values |= segment_metrics(_rollouts_of(groups, agents_here))
     if len(parts) == 1:
-        return _batch_metrics(groups, next(iter(parts.values())))
-    values = _batch_metrics(groups, ())
+        return values
     for name, environment_parts in parts.items():
-        environment_values = _batch_metrics(
-            [group for group in groups if group.task.key.env == name], environment_parts
+        environment_values = group_metrics(
+            [group for group in groups if group.task.key.env == name],
+            {name: environment_parts},
+            with_agents=with_agents,
         )
         values |= {
             f"{name}/{key}": value
@@ -124,17 +132,23 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
         ),
         "verify/error_rate": _mean([float(not verdict.scored) for verdict in verdicts]),
         "tokens/generated": float(sum(lengths)),
-        **segment_metrics(rollouts),
     }
 
 
-def segment_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Return how agents went on from what the policy had written; nothing without agents.
+def _rollouts_of(groups: Sequence[Group[Any]], names: Collection[str]) -> list[Rollout]:
+    """Return the rollouts of some environments."""
+    return [
+        rollout for group in groups if group.task.key.env in names for rollout in group.rollouts
+    ]
 
-    A rollout is known to be an agent's by what it returned, or by its segments.
+
+def segment_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return how agents went on from what the policy had written.
+
+    Args:
+        rollouts: attempts by agents; those without a turn of the policy do not count.
     """
-    if not any(rollout.later_segments or rollout.returned is not None for rollout in rollouts):
-        return {}
+    rollouts = [rollout for rollout in rollouts if rollout.turns]
     sampled = sum(rollout.sampled_tokens for rollout in rollouts)
     kept = sum(map(_kept_tokens, rollouts))
     longer = [rollout for rollout in rollouts if rollout.turns > 1]

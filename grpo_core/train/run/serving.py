@@ -10,12 +10,13 @@ from grpo_core.protocol.endpoint import (
     CompletionAnswer,
     CompletionRequest,
     Endpoint,
-    RefusedRequestError,
 )
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.completions import (
+    check_schema,
+    generate,
     make_choice,
     prompt_tokens,
     random_key,
@@ -54,17 +55,18 @@ class PolicyCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
-        if request.json_schema is not None:
-            raise RefusedRequestError(
-                "response_format: the sampler cannot hold completions to JSON; leave it out"
-            )
+        check_schema(request, self._sampler)
         prompt_ids = prompt_tokens(self._policy, request)
         count = token_budget(self._policy, request, prompt_ids, default=self._default_tokens)
         params = sampling_params(request, self._params)
         completions = await self._sample(
             [
                 sampler_request(
-                    prompt_ids, params, key=random_key(request.seed, number), count=count
+                    prompt_ids,
+                    params,
+                    key=random_key(request.seed, number),
+                    count=count,
+                    json_schema=request.json_schema,
                 )
                 for number in range(request.count)
             ]
@@ -77,7 +79,7 @@ class PolicyCompleter:
 
     async def _sample(self, requests: list[Request]) -> list[Completion]:
         """Return the completion of each request; the first failure gives up the others."""
-        tasks = [asyncio.create_task(self._sampler.generate(request)) for request in requests]
+        tasks = [asyncio.create_task(generate(self._sampler, request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
         finally:

@@ -4,7 +4,8 @@ It refuses what Docker's default profile refuses without capabilities, and in ad
 
 * files that exist in memory only (memfd), which no memory limit counts;
 * sockets of other families than Unix, since there is no network, and the contents of their buffers
-  are not counted either;
+  are not counted either; in a jail with a bridge (see `bridge`) programs may connect by TCP, and
+  listen nowhere, so that they cannot make connections among themselves;
 * every way in which two calls could communicate by a file that both may only read, or by a device:
   locks, watches, times, queries and hints about the page cache, waiting at an address of a file
   that both have in memory, commands to a file system or a device. A file is the same one in all
@@ -123,8 +124,13 @@ SESSION = {"x86_64": 112, "aarch64": 157}
 SHARED = {"x86_64": (29, 64, 68), "aarch64": (194, 190, 186)}
 """shmget, semget, msgget: memory that outlives a process and is not counted with it."""
 CLONE, CLONE3 = {"x86_64": 56, "aarch64": 220}, 435
-SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
-"""socket and socketpair."""
+SOCKET, SOCKETPAIR = {"x86_64": 41, "aarch64": 198}, {"x86_64": 53, "aarch64": 199}
+LISTENING = {"x86_64": (49, 50), "aarch64": (200, 201)}
+"""bind and listen."""
+STREAMS = (1, 1 | 0x800, 1 | 0x80000, 1 | 0x80800)
+"""SOCK_STREAM, with SOCK_NONBLOCK and SOCK_CLOEXEC."""
+TCP = (0, 6)
+"""IPPROTO_TCP, by its default and by its number."""
 FCNTL = {"x86_64": 72, "aarch64": 25}
 ALLOWED_FCNTLS = (0, 1, 2, 3, 4, 1030, 1031, 1032)
 """Copies and flags of descriptors, and sizes of pipes. There are no leases, watches or hints, and
@@ -142,12 +148,12 @@ FUTEX_WAITS, FUTEX_WAKES = (0, 9, 9 | 256), (1, 10)
 ESCAPES = 0x7E028000
 """Every CLONE_NEW... flag that `clone` takes, and CLONE_PARENT, since a sibling is not counted with
 the call."""
-AF_UNIX = 1
+AF_UNIX, AF_INET = 1, 2
 X32 = 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_AT, _SECOND_AT = 0, 4, 16, 24
-"""Where the kernel puts the call's number, its kind of processor, and its first two arguments."""
+_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT = 0, 4, 16, 24, 32
+"""Where the kernel puts the call's number, its kind of processor, and its first three arguments."""
 _ALLOWED = (_RETURN, 0, 0, _ALLOW)
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
@@ -173,14 +179,15 @@ class SystemCallFilter:
 
     @classmethod
     def of_jail(
-        cls, still_needed: tuple[str, ...], pretended: tuple[str, ...] = ()
+        cls, still_needed: tuple[str, ...], pretended: tuple[str, ...] = (), *, tcp: bool = False
     ) -> SystemCallFilter:
         """Return the whole filter without the calls named in `still_needed`.
 
         Args:
             pretended: Names of calls that seem to succeed and do nothing.
+            tcp: Whether programs may connect by TCP, and in exchange listen nowhere.
         """
-        return cls(build(_machine(), still_needed, pretended))
+        return cls(build(_machine(), still_needed, pretended, tcp=tcp))
 
     @classmethod
     def of_call(cls, names: tuple[str, ...]) -> SystemCallFilter:
@@ -206,7 +213,11 @@ class SystemCallFilter:
 
 
 def build(
-    machine: str, still_needed: tuple[str, ...] = (), pretended: tuple[str, ...] = ()
+    machine: str,
+    still_needed: tuple[str, ...] = (),
+    pretended: tuple[str, ...] = (),
+    *,
+    tcp: bool = False,
 ) -> bytes:
     """Return the filter as instructions of classic BPF, 8 bytes each."""
     column = list(ARCHITECTURES).index(machine)
@@ -226,12 +237,13 @@ def build(
         *_if(_EQUAL, CLONE3, errno.ENOSYS),  # its flags cannot be read: libc falls back to clone
         *_refuse_each(ABSENT[machine], errno.ENOSYS),
         *_refuse_each(seeming, 0),
-        *_refuse_all([*refused, *SHARED[machine]]),
+        *_refuse_all([*refused, *SHARED[machine], *(LISTENING[machine] if tcp else ())]),
         *_if_call(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
         *_if_call(FCNTL[machine], _SECOND_AT, _fcntl_steps()),
         *_if_call(IOCTL[machine], _SECOND_AT, _unless(ALLOWED_IOCTLS, errno.ENOTTY)),
         *_if_call(FUTEX[machine], _SECOND_AT, _futex_steps()),
-        *[step for number in SOCKETS[machine] for step in _if_call(number, _FIRST_AT, local)],
+        *_if_call(SOCKET[machine], _FIRST_AT, _local_or_tcp_steps() if tcp else local),
+        *_if_call(SOCKETPAIR[machine], _FIRST_AT, local),
         _ALLOWED,
     ]
     return _pack(code)
@@ -270,6 +282,18 @@ def _if_call(
 
 def _fcntl_steps() -> list[tuple[int, int, int, int]]:
     return [*_refuse_each(LOCKING_FCNTLS, 0), *_unless(ALLOWED_FCNTLS, errno.EPERM)]
+
+
+def _local_or_tcp_steps() -> list[tuple[int, int, int, int]]:
+    """Refuse sockets other than Unix sockets and those of TCP over IPv4."""
+    tcp = [
+        *_unless((AF_INET,), errno.EAFNOSUPPORT),
+        (_LOAD, 0, 0, _SECOND_AT),
+        *_unless(STREAMS, errno.ESOCKTNOSUPPORT),
+        (_LOAD, 0, 0, _THIRD_AT),
+        *_unless(TCP, errno.EPROTONOSUPPORT),
+    ]
+    return [(_EQUAL, len(tcp), 0, AF_UNIX), *tcp]
 
 
 def _futex_steps() -> list[tuple[int, int, int, int]]:

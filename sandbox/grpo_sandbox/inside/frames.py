@@ -25,8 +25,9 @@ STATUSES = (
 REPLY = struct.Struct("!BiddBB3Q")
 """Index in STATUSES, wait status, seconds of processor time, seconds, whether the jail is clean,
 whether its memory ran out, and the sizes of the result, stdout and stderr."""
-REQUESTS, REPLIES, FIRST_FREE = 30, 31, 32
-"""Descriptors of the two streams in a supervisor, and the first one above them."""
+CONTROL, REQUESTS, REPLIES, FIRST_FREE = 29, 30, 31, 32
+"""Descriptors of a supervisor's end of the forwarder's control and of the two streams, and the
+first one above them."""
 
 
 def pack(head: dict[str, Any]) -> bytes:

@@ -148,7 +148,6 @@ class OwnNamespaces:
     """
 
     system_calls = ("unshare", "mount", "umount2")
-    own_processes = 3  # the supervisor, the process that waits, and process 1 of the call
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.folder: str = settings["folder"]
@@ -156,8 +155,10 @@ class OwnNamespaces:
         self._options = f"size={size},nr_inodes={inodes},mode=0{FOLDER_MODE:o}".encode()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._in_session = False
+        # The supervisor, the process that waits, process 1 of the call, and the forwarder.
+        self.own_processes = 3 + (settings["bridge"] is not None)
         if settings["session"]:
-            self._unshare(_CLONE_NEWNS)  # bwrap's own mounts belong to namespaces outside
+            _unshare(_CLONE_NEWNS)  # bwrap's own mounts belong to namespaces outside
 
     def begin_session(self) -> bool:
         """Mount the folder of a session, which all its commands share."""
@@ -185,10 +186,10 @@ class OwnNamespaces:
         one, ends the namespace by killing process 1, and then ends as the second one did.
         """
         if not self._in_session:
-            self._unshare(_CLONE_NEWNS)
+            _unshare(_CLONE_NEWNS)
             self._mount(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-        self._unshare(_CLONE_NEWUSER | _CLONE_NEWPID)
-        self._drop_capabilities()
+        _unshare(_CLONE_NEWUSER | _CLONE_NEWPID)
+        drop_capabilities()
         first = os.fork()
         if first == 0:
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -223,15 +224,22 @@ class OwnNamespaces:
         if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
             raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
 
-    def _drop_capabilities(self) -> None:
-        """Give up the capabilities over the new namespaces, which their maker has."""
-        header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
-        if self._libc.capset(header, none) != 0:
-            raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
-    def _unshare(self, flags: int) -> None:
-        if self._libc.unshare(flags) != 0:
-            raise OSError(ctypes.get_errno(), "this system gives no nested namespaces")
+def drop_capabilities() -> None:
+    """Give up the capabilities over new namespaces, which their maker has."""
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None, use_errno=True).capset(header, none) != 0:
+        raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
+
+
+def unshare_processes() -> None:
+    """Let the next child of this process be process 1 of a namespace of its own."""
+    _unshare(_CLONE_NEWPID)
+
+
+def _unshare(flags: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
+        raise OSError(ctypes.get_errno(), "this system gives no nested namespaces")
 
 
 def wipe(folder: str) -> None:

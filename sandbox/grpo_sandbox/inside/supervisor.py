@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from grpo_sandbox.inside.bridge import BridgeControl, split_off_supervisor, start_forwarder
 from grpo_sandbox.inside.call import run_call
 from grpo_sandbox.inside.commands import read_file, run_command, write_files
 from grpo_sandbox.inside.filter import PRETENDED, SystemCallFilter
@@ -49,6 +50,7 @@ def main(settings: dict[str, Any]) -> None:
         settings: `uid`, under which each call runs (null: it gets nested namespaces instead);
             `folder`, the only one in which a call may write, with `folder_mb` and `inodes`;
             `session`, whether the jail serves sessions and not calls;
+            `bridge`, where programs reach a socket outside (see `bridge`), or null;
             `forbidden`, names of packages that must not be visible in the jail.
     """
     os.dup2(0, REQUESTS, inheritable=False)
@@ -61,8 +63,12 @@ def main(settings: dict[str, Any]) -> None:
     for name in [] if settings["session"] else COMMON.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    place = OwnNamespaces(settings) if settings["uid"] is None else OwnUid(settings)
-    jail = _Jail(place, PRETENDED if settings["session"] else ())
+    uid, bridge = settings["uid"], settings["bridge"]
+    control: BridgeControl | None = None
+    if bridge is not None:
+        control = split_off_supervisor(bridge) if uid is None else start_forwarder(bridge, uid + 1)
+    place = OwnNamespaces(settings) if uid is None else OwnUid(settings)
+    jail = _Jail(place, PRETENDED if settings["session"] else (), control)
     visible = visible_packages(settings["forbidden"])
     write([pack({"ready": True, "python": sys.version.split()[0], "visible": visible})])
     gc.collect()
@@ -76,11 +82,16 @@ def main(settings: dict[str, Any]) -> None:
 class _Jail:
     """The state that the supervisor keeps from call to call."""
 
-    def __init__(self, place: OwnUid | OwnNamespaces, pretended: tuple[str, ...]) -> None:
-        self._place = place
+    def __init__(
+        self,
+        place: OwnUid | OwnNamespaces,
+        pretended: tuple[str, ...],
+        control: BridgeControl | None,
+    ) -> None:
+        self._place, self._control = place, control
         self._capture = Capture()
         needed = place.system_calls
-        SystemCallFilter.of_jail(needed, pretended).apply()
+        SystemCallFilter.of_jail(needed, pretended, tcp=control is not None).apply()
         self._system_calls = SystemCallFilter.of_call(needed) if needed else None
         self._memory = _MemoryEvents()
 
@@ -104,6 +115,8 @@ class _Jail:
         cpu = watch.usage.ru_utime + watch.usage.ru_stime
         status = self._status(watch, cpu, limits, kind)
         clean = _succeeds(self._place.clean if kind == "call" else self._place.settle)
+        if self._control is not None and kind == "exec":
+            clean = self._control.drop_all() and clean
         ran_out = self._memory.ran_out()
         numbers = (watch.status or 0, cpu, wall)
         write(self._capture.reply(status, *numbers, clean=clean, ran_out=ran_out))

@@ -1,0 +1,94 @@
+"""Agents in worker processes whose programs run in jails, and reach the policy's endpoint from there and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Environment, Services, TaskKey
+from grpo_core.config.settings import EndpointConfig, VerifyConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_endpoint
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import Played, play
+
+from .test_backends import backend as backend
+from .test_backends import marked as marked
+from .test_backends import opened
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that workers find the module of agents
+
+import jailed_agents as agents
+
+
+@pytest.fixture
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A path for the endpoint's socket, short enough for one."""
+    return tmp_path_factory.mktemp("s") / "e"
+
+
+def played(
+    kind: type[Environment[Any]],
+    *scripts: str | Sequence[str],
+    backend: str,
+    socket: Path,
+    isolation: Any = "auto",
+) -> list[Played]:
+    """Play each script at a task of its own, all at once."""
+
+    async def work() -> list[Played]:
+        endpoint = open_endpoint(PluginHost(), EndpointConfig(settings={"socket": str(socket)}))
+        sandbox = opened(backend, 1)
+        env = kind(services=Services({"default": sandbox}, endpoints={"default": endpoint}))
+        settings = VerifyConfig(workers=2, retries=0, isolation=isolation)
+        try:
+            async with Verifier(env, settings=settings) as verifier:
+                tasks = await verifier.tasks(
+                    [TaskKey("jailed", "train", index) for index in range(len(scripts))]
+                )
+                return list(
+                    await asyncio.gather(
+                        *(
+                            play(verifier, task, script, max_turns=env.max_turns, judge=True)
+                            for task, script in zip(tasks, scripts, strict=True)
+                        )
+                    )
+                )
+        finally:
+            await sandbox.close()
+            await endpoint.close()
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("isolation", ["auto", "inline"])
+def test_an_agent_in_a_jail_drives_the_policy(isolation: str, backend: str, socket: Path) -> None:
+    """From a worker process or this one; attempts at the same time do not mix."""
+    scripts = [("wrong", "right", "end"), ("end",), ("a", "b", "c", "end"), ("right", "end")]
+    attempts = played(agents.Jailed, *scripts, backend=backend, socket=socket, isolation=isolation)
+    returned = [attempt.rollout.returned for attempt in attempts]
+    assert [each["said"] for each in returned] == [list(script) for script in scripts], returned
+    passed = [attempt.verdict.passed for attempt in attempts if attempt.verdict]
+    assert passed == [True, False, False, True]
+    assert ({each["pid"] for each in returned} == {os.getpid()}) == (isolation == "inline")
+
+
+def test_a_worker_reaches_only_the_socket_that_its_agent_was_given(
+    backend: str, socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not another one by its path, nor the right one by another path, nor its folder."""
+    (attempt,) = played(agents.Straying, ("end",), backend=backend, socket=socket)
+    for text in attempt.rollout.returned:
+        assert "reaches no socket but that of the endpoint" in text
+
+
+def test_an_episode_that_was_given_no_socket_reaches_none(backend: str, socket: Path) -> None:
+    (attempt,) = played(agents.Game, ("x",), backend=backend, socket=socket)
+    assert attempt.verdict is not None
+    assert "reaches no socket but that of the endpoint" in (attempt.verdict.answer or "")

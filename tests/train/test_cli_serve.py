@@ -1,0 +1,128 @@
+"""`grpo serve`: a run or a model for clients of the OpenAI API, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from ..core.distributions import grpo
+from .processes import GRPO
+from .tiny import save_tiny
+from .tiny_masked import save_masked
+
+USER: Any = {"role": "user", "content": "What is 2 + 3?"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "parrot")
+
+
+@contextmanager
+def serving(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The command once it serves, and what it has printed by then."""
+    process = subprocess.Popen(
+        [sys.executable, *GRPO, "serve", *arguments, "--port=0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    )
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        yield process, lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def client_of(lines: list[str], key: str = "none") -> openai.OpenAI:
+    url = re.fullmatch(r"OPENAI_BASE_URL=(\S+)\n", lines[1])
+    assert url, lines
+    return openai.OpenAI(base_url=url[1], api_key=key, max_retries=0, timeout=60)
+
+
+def test_a_run_is_served_until_ctrl_c(model: Path, tmp_path: Path) -> None:
+    run, path = tmp_path / "first", tmp_path / "socket"
+    small = ["--set", "prompts_per_step=2", "--group-size=2", "--set", "eval.tasks=0"]
+    trained = grpo(
+        *("run", "--env", "arithmetic", "--model", str(model), "--steps", "1", *small),
+        *("--set", "sampling.max_new_tokens=5", "--out", str(run)),
+    )
+    assert trained.exit_code == 0, trained.output
+    options = ["--set", "sampling.top_k=1", "--socket", str(path)]
+    with serving(str(run), *options, GRPO_SERVE_KEY="secret") as (process, lines):
+        assert lines[0].startswith("serving first at http://127.0.0.1:")
+        assert lines[3] == "model: first\n"
+        assert "secret" not in "".join(lines)
+        assert path.is_socket()
+        with client_of(lines) as stranger, pytest.raises(openai.AuthenticationError):
+            stranger.models.list()
+        with client_of(lines, "secret") as client:
+            ask = partial(client.chat.completions.create, model="first", messages=[USER])
+            answers = [ask(), ask()]
+            assert len({answer.choices[0].message.content for answer in answers}) == 1  # by top_k
+            assert all(answer.usage.completion_tokens <= 5 for answer in answers)
+            with ThreadPoolExecutor() as threads:
+                late = threads.submit(ask, max_tokens=900, n=100, temperature=5)
+                with pytest.raises(TimeoutError):
+                    late.result(0.5)
+                process.send_signal(signal.SIGINT)
+                output, errors = process.communicate(timeout=60)
+                assert isinstance(late.exception(60), openai.InternalServerError)
+    assert (process.returncode, output) == (0, "Unix socket: " + str(path) + "\n")
+    assert "stopping: giving up the requests in progress" in errors
+    assert "Traceback" not in errors
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "lets other machines use the policy; choose a key"),
+        (["--set", "endpoint.settings.host=example.org"], "--host example.org lets other"),
+        (["--key", ""], "the key is empty or has characters that cannot be sent"),
+        (["--key", "a b"], "cannot be sent"),
+        (["--set", "endpoint.settings.prot=1"], "did you mean 'endpoint.settings.port'"),
+        (["--set", "endpoint.name=htp"], "endpoint 'htp' is not known; did you mean 'http'"),
+        (["--set", "sampler.name=vlm"], "sampler 'vlm' is not known"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_the_model_is_loaded(
+    model: Path, arguments: list[str], message: str
+) -> None:
+    result = grpo("serve", str(model), *arguments)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_a_local_host_needs_no_key(model: Path) -> None:
+    for host in ("localhost", "127.0.0.2", "::1"):
+        result = grpo("serve", str(model), "--host", host, "--set", "sampler.name=vlm")
+        assert "sampler 'vlm' is not known" in result.output  # and not the host
+
+
+def test_a_run_that_is_not_finished_is_refused(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "checkpoints").mkdir()
+    result = grpo("serve", str(tmp_path))
+    assert (result.exit_code, "is not finished" in result.output) == (2, True)
+
+
+def test_a_model_that_fills_gaps_is_refused(tmp_path: Path) -> None:
+    result = grpo("serve", str(save_masked(tmp_path / "masked")), "--port=0")
+    assert result.exit_code == 2
+    assert "fills gaps and continues no texts" in " ".join(result.output.split())

@@ -1,0 +1,445 @@
+"""Completions that have to be JSON of a schema: what is drawn, with which log-probs, and what a schema that cannot be followed does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import ConfigError, GrpoError, MissingExtraError
+from grpo_core.protocol.sampler import (
+    Completion,
+    Request,
+    SamplingParams,
+    UnsupportedSchemaError,
+    follows_schemas,
+)
+from grpo_core.protocol.types import Segment
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import builtin_sampler
+from grpo_core.train.policy.constrained import Constraint
+from grpo_core.train.policy.drawing import draw, draw_allowed
+from grpo_core.train.policy.masked import MaskedPolicy
+
+from .arrange import CPU, micro_batches, sampled
+from .tiny import SPECIAL, tiny_model, tiny_tokenizer
+from .tiny_masked import masked_model, masked_tokenizer
+
+NO_SCHEMA = SamplingConfig()
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level, as of GPT-2, with tokens that span what JSON keeps apart, such as `":` and `},`."""
+    texts = [
+        json.dumps({f"k{i}": [i, i / 7, True, None, "ab"], "x": {"y": "é\n", "n": -i}})
+        for i in range(200)
+    ]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=4,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=SPECIAL[2], eos_token=SPECIAL[3], pad_token=SPECIAL[0]
+    )
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """Of characters; the model has more logits than the tokenizer has tokens."""
+    return Policy(tiny_model(vocab=130), tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def byte_policy() -> Policy:
+    tokenizer = byte_tokenizer()
+    return Policy(tiny_model(vocab=len(tokenizer)), tokenizer)
+
+
+def requests(
+    policy: Policy, schemas: Sequence[Mapping[str, Any] | None], *, length: int, seed: int = 0
+) -> list[Request]:
+    """A request for each schema, with equal prefixes and numbers of their own."""
+    prefix = tuple(policy.tokenizer("write: ", add_special_tokens=False)["input_ids"])
+    numbers = random.Random(seed)
+    return [
+        Request(prefix, [numbers.random() for _ in range(length)], json_schema=schema)
+        for schema in schemas
+    ]
+
+
+def words(policy: Policy, completion: Completion) -> str:
+    """The text without the end token."""
+    ended = completion.finish == "stop"
+    assert (completion.token_ids[-1] in policy.end_ids) == ended
+    return policy.decode(completion.token_ids[: len(completion.token_ids) - ended])
+
+
+# What is drawn
+
+
+def _bounded(bounds: tuple[int, int], kind: str) -> dict[str, Any]:
+    return {"type": kind, "minimum": min(bounds), "maximum": max(bounds)}
+
+
+def leaves(characters: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Schemas of single values; texts have these characters."""
+    values = st.one_of(
+        st.none(), st.booleans(), st.integers(-20, 20), st.text(characters, max_size=4)
+    )
+    bounds = st.tuples(st.integers(-99, 99), st.integers(-99, 99))
+    return st.one_of(
+        st.sampled_from([{"type": kind} for kind in ("null", "boolean", "integer", "number")]),
+        st.builds(_bounded, bounds, st.sampled_from(["integer", "number"])),
+        st.builds(lambda n: {"type": "string", "maxLength": n}, st.integers(0, 4)),
+        st.just({"type": "string", "pattern": "^[a-c]{1,3}$"}),
+        st.builds(lambda given: {"enum": given}, st.lists(values, min_size=1, max_size=3)),
+        st.builds(lambda given: {"const": given}, values),
+    )
+
+
+@st.composite
+def objects(draw: Any, inner: st.SearchStrategy[Any], characters: str) -> dict[str, Any]:
+    names = st.text(characters, min_size=1, max_size=3)
+    properties = draw(st.dictionaries(names, inner, max_size=3))
+    needed = (
+        st.lists(st.sampled_from(sorted(properties)), unique=True) if properties else st.just([])
+    )
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": draw(needed),
+        "additionalProperties": False,
+    }
+
+
+@st.composite
+def arrays(draw: Any, inner: st.SearchStrategy[Any]) -> dict[str, Any]:
+    least = draw(st.integers(0, 2))
+    most = draw(st.integers(least, 3))
+    return {"type": "array", "items": draw(inner), "minItems": least, "maxItems": most}
+
+
+def schemas_of(characters: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.recursive(
+        leaves(characters),
+        lambda inner: st.one_of(
+            objects(inner, characters),
+            arrays(inner),
+            st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
+        ),
+        max_leaves=6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "characters"), [("policy", 'ab"\\ {0\n'), ("byte_policy", 'abé"\\ {0\n')]
+)
+def test_every_completion_that_ended_by_itself_is_json_of_its_schema(
+    tokens: str, characters: str, request: pytest.FixtureRequest
+) -> None:
+    policy, ended = request.getfixturevalue(tokens), [0, 0]
+
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @given(st.lists(schemas_of(characters), min_size=8, max_size=8), st.integers(0, 2**32))
+    def check(schemas: list[dict[str, Any]], seed: int) -> None:
+        asked = requests(policy, schemas, length=40, seed=seed)
+        for schema, completion in zip(schemas, sampled(policy, asked), strict=True):
+            ended[completion.finish == "stop"] += 1
+            if completion.finish == "stop":
+                Draft202012Validator(schema).validate(json.loads(words(policy, completion)))
+
+    check()
+    assert ended[1] > ended[0], "few completions ended, so little was shown"
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [{}, {"temperature": 0.0}, {"temperature": 1.7, "top_p": 0.8}, {"top_k": 2}, {"min_p": 0.2}],
+)
+def test_tokens_and_probabilities_are_those_of_the_allowed_ones_by_hand(
+    policy: Policy, settings_: dict[str, Any]
+) -> None:
+    """Of a few words, for which one can say which characters may follow; the log-probs are the trainer's."""
+    values = ["abc", "abd", "x", "", 'q"', 10, 105, -3, True, None]
+    texts = [json.dumps(value) for value in values]
+    asked = requests(policy, [{"enum": values}] * 20, length=12)
+    completions = sampled(policy, asked, **settings_)
+    params = SamplingConfig(**settings_).params()
+    for query, completion in zip(asked, completions, strict=True):
+        prefix, least = list(query.prefix), 1.0
+        assert words(policy, completion) in texts
+        for t, token in enumerate(completion.token_ids):
+            with torch.no_grad():
+                logits = policy.model(input_ids=torch.tensor([prefix])).logits[0, -1]
+            whole = torch.softmax(logits / (params.temperature or 1.0), dim=-1)
+            so_far = policy.decode(completion.token_ids[:t])
+            allowed = {
+                policy.tokenizer.convert_tokens_to_ids(text[t])
+                for text in texts
+                if text.startswith(so_far) and len(text) > t
+            } | ({*policy.end_ids} if so_far in texts else set())
+            left = {i: float(whole[i]) / sum(float(whole[j]) for j in allowed) for i in allowed}
+            kept = narrowed(left, params)
+            least = min(least, sum(float(whole[i]) for i in kept))
+            if params.temperature == 0:
+                assert token == max(left, key=left.__getitem__)
+            else:
+                assert token == inverse(kept, query.uniforms[t])
+            assert completion.logprobs[t] == pytest.approx(math.log(float(whole[token])), abs=1e-9)
+            prefix.append(token)
+        assert completion.kept_mass == pytest.approx(least, rel=1e-9)
+
+
+def narrowed(left: dict[int, float], params: SamplingParams) -> dict[int, float]:
+    """What top-k, min-p and top-p leave of a distribution."""
+    order = sorted(left, key=lambda i: -left[i])
+    kept = set(order[: params.top_k] if params.top_k else order)
+    kept &= {i for i in order if left[i] >= params.min_p * left[order[0]]}
+    before = 0.0
+    for i in order:
+        if before >= params.top_p:
+            kept.discard(i)
+        before += left[i]
+    return {i: left[i] for i in sorted(kept)}
+
+
+def inverse(kept: dict[int, float], uniform: float) -> int:
+    """The first token whose cumulative probability exceeds the uniform number."""
+    total, reached = sum(kept.values()), 0.0
+    for token, share in kept.items():
+        reached += share
+        if reached > uniform * total:
+            return token
+    return token
+
+
+def test_between_the_parts_of_json_there_is_little_space(policy: Policy) -> None:
+    """Nothing, a space, or a line break with an indentation: a policy that likes whitespace has no end otherwise."""
+    schema = {"type": "array", "items": {"enum": [1]}, "minItems": 2, "maxItems": 2}
+    texts = {
+        words(policy, completion)
+        for completion in sampled(policy, requests(policy, [schema] * 60, length=60))
+        if completion.finish == "stop"
+    }
+    assert len(texts) > 5
+    for text in texts:
+        parts = re.split(r"[\[\],1]", text)
+        assert all(re.fullmatch(r" ?|\n {0,40}", part) for part in parts)
+
+
+def test_log_probs_equal_the_trainers(byte_policy: Policy) -> None:
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 4}
+    asked = requests(byte_policy, [schema] * 6, length=20)
+    completions = sampled(byte_policy, asked)
+    rows = [
+        Row(Segment(r.prefix, c.token_ids, c.logprobs, (1,) * len(c.token_ids)), 0.0, 0.0)
+        for r, c in zip(asked, completions, strict=True)
+    ]
+    for micro in micro_batches(rows, max_tokens=60, device=CPU, dtype=torch.float64):
+        found, _ = byte_policy.logprobs(micro, temperature=1.0)
+        for row, logprobs in zip(micro.rows, found.tolist(), strict=True):
+            count = len(row.segment.token_ids)
+            assert logprobs[:count] == pytest.approx(row.segment.logprobs, abs=1e-9)
+    assert all(0 < completion.kept_mass < 0.9 for completion in completions)
+
+
+def test_equal_numbers_give_equal_tokens_whatever_else_is_asked(policy: Policy) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    alone = sampled(policy, requests(policy, [schema] * 3, length=30))
+    again = sampled(
+        policy, requests(policy, [schema, schema, schema, None, {"enum": [1]}], length=30)
+    )
+    assert [c.token_ids for c in again[:3]] == [c.token_ids for c in alone]
+    assert len({c.token_ids for c in alone}) == 3
+    few_rows = sampled(policy, requests(policy, [schema] * 3, length=30), max_rows=2)
+    assert [c.token_ids for c in few_rows] == [c.token_ids for c in alone]
+
+
+def test_requests_without_a_schema_are_unchanged_to_the_bit(policy: Policy) -> None:
+    """Beside others that have one or not, and are as long: batches of another shape are rounded otherwise."""
+    free = requests(policy, [None] * 6, length=12)
+    text = {"type": "string", "minLength": 30}
+    held = [
+        replace(query, prefix=(*query.prefix, 4 + number))
+        for number, query in enumerate(requests(policy, [text] * 6, length=12, seed=2))
+    ]
+    mixed = [query for pair in zip(free, held, strict=True) for query in pair]
+    for limits in ({}, {"temperature": 0.7, "top_p": 0.9}):
+        plain = sampled(policy, [replace(query, json_schema=None) for query in mixed], **limits)
+        found = sampled(policy, mixed, **limits)
+        assert [c.finish for c in plain[1::2]] == ["length"] * 6, "choose another seed"
+        assert found[::2] == plain[::2]
+        assert all(
+            a.token_ids != b.token_ids for a, b in zip(found[1::2], plain[1::2], strict=True)
+        )
+    # Where they share what is computed, and end earlier, the tokens are the same.
+    beside = requests(policy, [{"enum": ["abc", 12]}] * 6, length=12, seed=1)
+    alone, among = sampled(policy, free), sampled(policy, [*beside, *free])[6:]
+    assert [c.token_ids for c in among] == [c.token_ids for c in alone]
+    for ours, theirs in zip(among, alone, strict=True):
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-12)
+        assert ours.kept_mass == 1.0
+
+
+def test_tokens_of_almost_no_probability_are_drawn_where_no_other_may_be() -> None:
+    """In float32, where their share of the whole is 0; and a token that may not be is never drawn."""
+    logits_BV = torch.full((3, 50), -300.0)
+    logits_BV[:, 7] = 300.0
+    allowed_BV = torch.zeros(3, 50, dtype=torch.bool)
+    allowed_BV[:, 20:24] = True
+    uniform_B = torch.tensor([0.0, 0.6, 1 - 1e-9], dtype=torch.float64)
+    for params in (
+        SamplingParams(),
+        SamplingParams(top_k=40, top_p=0.9),
+        SamplingParams(min_p=0.5),
+    ):
+        token_B, logprob_B, kept_B = draw_allowed(logits_BV, allowed_BV, uniform_B, params)
+        assert token_B[:2].tolist() == [20, 22]
+        assert 20 <= token_B[2] <= 23
+        assert logprob_B.tolist() == [-600.0] * 3
+        assert kept_B.tolist() == [0.0] * 3
+    everything = torch.ones(3, 50, dtype=torch.bool)
+    own, plain = (
+        draw_allowed(logits_BV / 100, everything, uniform_B, SamplingParams(top_p=0.9)),
+        draw(logits_BV / 100, torch.arange(3), uniform_B, SamplingParams(top_p=0.9)),
+    )
+    assert own[0].tolist() == plain[0].tolist()
+    for ours, theirs in zip(own[1:], plain[1:], strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+# Who can, and what cannot be done
+
+
+def results(policy: Policy, asked: Sequence[Request]) -> list[Completion | BaseException]:
+    async def together() -> list[Completion | BaseException]:
+        sampler = builtin_sampler(policy, NO_SCHEMA)
+        return await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
+
+    return asyncio.run(together())
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "nope"}, "Invalid type: nope"),
+        ({"not": {"type": "string"}}, "not"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ({"type": "string", "pattern": "(?=a)b"}, "regex"),
+        ({"enum": []}, "Unsatisfiable"),
+        ({"enum": ["é"]}, "doesn't satisfy the grammar"),  # the tokenizer has no such character
+    ],
+)
+def test_a_schema_that_cannot_be_followed_fails_alone(
+    policy: Policy, schema: dict[str, Any], reason: str
+) -> None:
+    asked = requests(policy, [None, schema, {"enum": ["a"]}, schema], length=9)
+    first, refused, third, also_refused = results(policy, asked)
+    assert isinstance(refused, UnsupportedSchemaError)
+    assert isinstance(also_refused, UnsupportedSchemaError)
+    assert str(refused).startswith("the JSON schema cannot be followed: ")
+    assert reason in str(refused)
+    assert isinstance(first, Completion)
+    assert first.token_ids == sampled(policy, asked[:1])[0].token_ids
+    assert isinstance(third, Completion)
+    assert words(policy, third) == '"a"'
+    assert [type(result) for result in results(policy, asked[1:2])] == [UnsupportedSchemaError]
+
+
+def test_a_grammar_that_becomes_too_large_ends_its_own_completion(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Constraint.add
+
+    def fail_at_the_bracket(constraint: Constraint, token: int) -> None:
+        if policy.decode([token]) == "[":
+            raise UnsupportedSchemaError("too large")
+        add(constraint, token)
+
+    monkeypatch.setattr(Constraint, "add", fail_at_the_bracket)
+    asked = requests(policy, [{"type": "array"}, {"enum": [True]}, None], length=9)
+    failed, held, free = results(policy, asked)
+    assert isinstance(failed, UnsupportedSchemaError)
+    assert isinstance(held, Completion)
+    assert words(policy, held) == "true"
+    assert isinstance(free, Completion)
+    assert free.token_ids == sampled(policy, asked[2:])[0].token_ids
+
+
+def test_without_the_library_the_error_names_the_extra(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    refused, free = results(policy, requests(policy, [{"enum": [1]}, None], length=5))
+    assert isinstance(free, Completion)
+    assert isinstance(refused, MissingExtraError)
+    assert str(refused) == (
+        "a completion that has to be JSON needs the extra 'serve' ('llguidance' is not installed): "
+        "pip install 'grpo-core[serve]'"
+    )
+
+
+def test_a_tokenizer_that_the_library_does_not_know_is_an_error_of_the_configuration() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.decoder = decoders.Fuse()
+    policy = Policy(tiny_model(), tokenizer)
+    (refused,) = results(policy, requests(policy, [{"enum": [1]}], length=5))
+    assert isinstance(refused, ConfigError)
+    assert "its tokenizer is of a kind that llguidance does not know" in str(refused)
+
+
+def test_a_request_of_no_tokens_and_one_that_is_cut_off_are_ordinary(policy: Policy) -> None:
+    nothing, cut = results(
+        policy,
+        [
+            *requests(policy, [{"enum": [1]}], length=0),
+            *requests(policy, [{"const": "abcdef"}], length=4),
+        ],
+    )
+    assert nothing == Completion()
+    assert isinstance(cut, Completion)
+    assert (words(policy, cut), cut.finish) == ('"abc', "length")
+
+
+def test_a_completion_ends_with_any_of_the_models_end_tokens(policy: Policy) -> None:
+    several = Policy(tiny_model(vocab=130), tiny_tokenizer())
+    several.end_ids = (3, several.tokenizer.convert_tokens_to_ids("~"))
+    found = sampled(several, requests(several, [{"enum": [7]}] * 40, length=4))
+    assert {policy.decode(completion.token_ids) for completion in found} == {"7", "7~"}
+    assert {completion.finish for completion in found} == {"stop"}
+
+
+def test_a_sampler_follows_schemas_only_if_it_says_so(policy: Policy) -> None:
+    class Old:
+        """As samplers were before there were schemas."""
+
+        uses_uniforms = True
+
+    assert follows_schemas(builtin_sampler(policy, NO_SCHEMA))
+    assert not follows_schemas(Old())  # type: ignore[arg-type]
+    masked = MaskedPolicy(masked_model(), masked_tokenizer())
+    assert not follows_schemas(builtin_sampler(masked, NO_SCHEMA))
+    assert issubclass(UnsupportedSchemaError, GrpoError)
