@@ -39,14 +39,14 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="env.KEY=VALUE",
-        help="Change a setting of the environment (or of judges., sandbox. or verify.); "
-        "may be repeated.",
+        help="Change a setting of the environment (or of judges., sandbox., endpoint. or "
+        "verify.); may be repeated.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 CALL_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 """How the policy calls a tool."""
-_USED_SECTIONS = ("env", "judges", "sandbox", "verify")
+_USED_SECTIONS = ("env", "judges", "sandbox", "endpoint", "verify")
 
 
 def open_environment(

@@ -26,6 +26,7 @@ from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
 from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
+from grpo_core.report.rescoring import saved_rollout
 from grpo_core.verify.conversation import check_replayable, compare_messages
 from grpo_core.verify.judging import ReplayError
 from grpo_core.verify.playing import play
@@ -181,13 +182,13 @@ def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
     if (other := {name: fields["key"].get(name) for name in place}) != place:
         options = " ".join(f"--{name} {value}" for name, value in other.items())
         raise UserError(f"the line is of another task; score it with {options}")
-    if "returned_length" in fields:
+    rollout = saved_rollout(fields)
+    if rollout is None:
         raise UserError(
             f"what the agent returned, {fields['returned_length']} characters of JSON, was too "
             "long for rollouts.jsonl; score another line, or its turns"
         )
-    messages = tuple(Message(message["role"], message["content"]) for message in fields["messages"])
-    return Rollout(messages, fields["finish"], returned=fields.get("returned"))
+    return rollout
 
 
 def _read_dialogue(text: str) -> list[Message] | None:
