@@ -26,6 +26,7 @@ from agents import (
     ToolsToFinalOutputResult,
     function_tool,
 )
+from pydantic import StrictInt
 
 from grpo_core import Task, Trainer, build_config
 
@@ -38,16 +39,21 @@ class Game:
     def __init__(self, number: int) -> None:
         self.number = number
         self.guesses: list[int | None] = []
+        self.request = 0
+        """The number of the request whose answer has guessed last."""
 
 
 @function_tool
-def guess(context: RunContextWrapper[Game], number: int) -> str:
+def guess(context: RunContextWrapper[Game], number: StrictInt) -> str:
     """Guess the number.
 
     Args:
         number: from 1 to 9.
     """
     game_state = context.context
+    if game_state.request == context.usage.requests:
+        return "one guess at a time"
+    game_state.request = context.usage.requests
     valid = 1 <= number <= 9
     game_state.guesses.append(number if valid else None)
     if not valid:

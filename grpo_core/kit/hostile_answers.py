@@ -88,7 +88,8 @@ def _bursts_in_references(subject: Subject) -> list[Attempt]:
     attempts: dict[str, Attempt] = {}
     for task, reference in subject.answered[:1]:
         words = list(re.finditer(r"\w+", reference))
-        for word in words[:: max(1, len(words) // _BURST_WORDS)][: _BURST_WORDS + 1]:
+        most = _FEW if subject.has_agents else _BURST_WORDS
+        for word in words[:: max(1, len(words) // most)][: most + 1]:
             for burst in BURSTS:
                 for text in (
                     reference[: word.start()] + burst + reference[word.end() :],

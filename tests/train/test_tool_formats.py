@@ -15,7 +15,13 @@ from tokenizers import AddedToken
 from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
 from grpo_core.calls.wire import decode, encode
 from grpo_core.protocol.sampler import Completion
-from grpo_core.protocol.tool_calls import MAX_CALLS, calls_of, format_of, read_calls
+from grpo_core.protocol.tool_calls import (
+    MAX_CALLS,
+    calls_of,
+    format_of,
+    read_calls,
+    sendable_calls,
+)
 from grpo_core.protocol.tools import answers, schemas
 from grpo_core.protocol.types import ToolCall
 from grpo_core.train.models import chat
@@ -276,3 +282,12 @@ def test_a_template_that_rewrites_calls_before_results_is_refused_in_words() -> 
     policy.tokenizer.chat_template = "{# [TOOL_CALLS] #}{{ messages | length }}"
     with pytest.raises(ConfigError, match="changes what stands before the results of tools"):
         chat.encode_reply(policy.tokenizer, PROMPT, [Message("assistant", "x")], [Message("tool", "5")], Frame(), end_id=None)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "-Infinity", r'"\ud800"', r'{"\udfff": 1}'])
+def test_calls_that_a_client_could_not_send_back_are_text(value: str) -> None:
+    call = f'<tool_call>{{"name": "add", "arguments": {{"a": {value}}}}}</tool_call>'
+    assert read_calls(call, "hermes", TOOLS)
+    assert sendable_calls(call, "hermes", TOOLS) == ()
+    right = call.replace(value, r'"\ud83d\ude00"')
+    assert sendable_calls(right, "hermes", TOOLS) == (ToolCall("add", {"a": "\U0001f600"}),)
