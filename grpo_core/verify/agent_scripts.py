@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
     Access,
     Choice,
+    Completer,
     CompletionAnswer,
     CompletionRequest,
     RefusedRequestError,
@@ -44,9 +45,7 @@ class ScriptedCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the next turns of the script; see `Completer.complete`."""
-        heard = _messages_of(request.prompt)
-        if not isinstance(self._prompt, str) and heard[: len(self._prompt)] == self._prompt:
-            heard = heard[len(self._prompt) :]
+        heard = without_prompt(messages_of(request.prompt), self._prompt)
         choices = [self._choice(request, heard) for _ in range(request.count)]
         self.messages = (*heard, choices[-1].message)
         return CompletionAnswer(tuple(choices), prompt_tokens=len(heard))
@@ -68,6 +67,20 @@ class ScriptedCompleter:
         return Choice(text, message, "tool_calls" if is_call else "stop", (), (), ())
 
 
+class Recording(Completer, Protocol):
+    """Answers the requests of an agent, and records what was said."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Return what followed the prompt, as the last request and its answer have it."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """Return the number of completions."""
+        ...
+
+
 async def run_script(
     conversation: AgentConversation, task: Task[Any], next_text: NextText, *, max_turns: int
 ) -> tuple[Rollout, bool]:
@@ -76,12 +89,31 @@ async def run_script(
     Returns:
         The rollout, without tokens, and whether the agent ended by itself.
     """
-    completer = ScriptedCompleter(next_text, max_turns=max_turns, prompt=task.prompt)
+    return await run_agent(
+        conversation,
+        lambda clock: ScriptedCompleter(next_text, max_turns=max_turns, prompt=task.prompt),
+    )
+
+
+async def run_agent(
+    conversation: AgentConversation, begin: Callable[[Call], Recording]
+) -> tuple[Rollout, bool]:
+    """Let an agent make an attempt.
+
+    Args:
+        conversation: runs the agent.
+        begin: returns what answers its requests, each time it is started; it gets the clock of the
+            agent, to be stopped while the agent waits.
+
+    Returns:
+        The rollout, without tokens, and whether the agent ended by itself.
+    """
+    completer: Recording | None = None
 
     @asynccontextmanager
     async def admit(clock: Call) -> AsyncIterator[Access]:
         nonlocal completer
-        completer = ScriptedCompleter(next_text, max_turns=max_turns, prompt=task.prompt)
+        completer = begin(clock)
         access = conversation.endpoint.admit(completer)
         try:
             yield access
@@ -91,7 +123,9 @@ async def run_script(
     try:
         result = await conversation.run(admit)
     except GrpoError as error:
-        return Rollout(completer.messages, "error", error=str(error)), False
+        said = () if completer is None else completer.messages
+        return Rollout(said, "error", error=str(error)), False
+    assert completer is not None, "an agent that ended was started"
     if not completer.turns and not result.cut_off:
         return Rollout((), "error", error="the agent ended without a request"), True
     finish: Finish = "length" if result.cut_off else "stop"
@@ -99,7 +133,16 @@ async def run_script(
     return rollout, not result.cut_off
 
 
-def _messages_of(prompt: str | tuple[int, ...] | tuple[Message, ...]) -> tuple[Message, ...]:
+def without_prompt(
+    messages: tuple[Message, ...], prompt: str | tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Return the messages of a request without those of the task's prompt, if it begins so."""
+    if isinstance(prompt, str) or messages[: len(prompt)] != prompt:
+        return messages
+    return messages[len(prompt) :]
+
+
+def messages_of(prompt: str | tuple[int, ...] | tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the messages of a request; a text is one of the user, tokens are none."""
     if isinstance(prompt, str):
         return (Message("user", prompt),)
