@@ -83,7 +83,9 @@ def sound() -> Report:
 def test_the_sound_twin_has_no_fault(sound: Report) -> None:
     assert not problems(sound), str(sound)
     of_dialogues = {
-        check for check in catalogue() if check.startswith(("reply.", "tool.", "episode.", "agent."))
+        check
+        for check in catalogue()
+        if check.startswith(("reply.", "tool.", "episode.", "agent."))
     }
     assert {r.check for r in sound.results if r.status == "not_checked"} - of_dialogues == {
         "verdict.outage",
