@@ -94,10 +94,12 @@ class GuessByTool(AgentEnvironment[int]):
             if not message.tool_calls:
                 guesses.append(None)
                 messages.append({"role": "user", "content": "Call the tool."})
-            for call in message.tool_calls or ():
-                guess = parse_guess(call.function.arguments)  # type: ignore[union-attr]
-                guesses.append(guess)
-                answer = "a number from 1 to 9, please" if guess is None else compare(guess, task)
+            for number, call in enumerate(message.tool_calls or ()):
+                answer = "one guess at a time"  # or many calls in a turn would find any number
+                if number == 0:
+                    guess = parse_guess(call.function.arguments)  # type: ignore[union-attr]
+                    guesses.append(guess)
+                    answer = "a number from 1 to 9" if guess is None else compare(guess, task)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": answer})
         return guesses
 

@@ -15,9 +15,10 @@ from grpo_core.config.settings import Isolation, SandboxConfig, VerifyConfig
 from grpo_core.kit.result import CheckResult, Report, Status, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.services import Lender
+from grpo_core.plugins.services import Lender, lacks_endpoint
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment, Services
-from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.errors import ConfigError, GrpoError, UserError
 from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program, Sandbox
@@ -79,6 +80,12 @@ def _run_checks(
     env: Environment[Any], examination: Examination, lender: Lender | None = None
 ) -> Report:
     """Run the checks and return a report whose failures say how to repeat them from Python."""
+    if lender is None and lacks_endpoint(env):
+        lender = Lender(PluginHost(), SandboxConfig())
+        try:
+            lender.complete(env)
+        except UserError as error:
+            examination = replace(examination, unavailable=str(error))
     reproducible = replace(
         examination,
         reproduce=lambda check: (
@@ -108,7 +115,8 @@ def assert_environment(
 def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout:
     """Return the rollout in which the policy says `turns` and the environment replies in between.
 
-    It ends after the last turn, or when `reply` ends it, as a reference does.
+    It ends after the last turn, or when `reply` ends it, as a reference does. An agent runs to its
+    end, and hears the last turn again if it goes on to ask.
 
     Args:
         env: the environment.
@@ -116,11 +124,11 @@ def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout
         turns: what the policy says, as `reference` gives it.
 
     Raises:
-        GrpoError: `reply` raised one, as for a service that is missing.
+        GrpoError: `reply` raised one, as for a service that is missing, or the agent failed.
     """
     script = turns_of(turns)
-    if env.rung() == "episode":
-        rollout = wait_for(_play_episode(env, task, script)).rollout
+    if env.rung() == "episode" or isinstance(env, AgentEnvironment):
+        rollout = wait_for(_play_here(env, task, script)).rollout
     else:
         most = min(env.max_turns, len(script))  # no reply to the last turn is asked for
         rollout = wait_for(play(_Directly(env), task, script, max_turns=most)).rollout
@@ -129,11 +137,17 @@ def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout
     return rollout
 
 
-async def _play_episode(env: Environment[Any], task: Task[Any], script: Script) -> Played:
-    """Play turns to an episode in this process, and ask for its verdict."""
+async def _play_here(env: Environment[Any], task: Task[Any], script: Script) -> Played:
+    """Play turns to an episode or an agent in this process, and ask for its verdict."""
     settings = VerifyConfig(isolation="inline", retries=0)
-    async with Verifier(env, settings=settings, closes_env=False) as verifier:
-        return await play(verifier, task, script, max_turns=env.max_turns, judge=True)
+    services, lender = env.services, Lender(PluginHost(), SandboxConfig())
+    lender.complete(env)
+    try:
+        async with Verifier(env, settings=settings, closes_env=False) as verifier:
+            return await play(verifier, task, script, max_turns=env.max_turns, judge=True)
+    finally:
+        env.services = services
+        await lender.close()
 
 
 class _Directly(StatelessConversations):

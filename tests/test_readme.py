@@ -18,6 +18,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import isabstract
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from grpo_core import Environment, Rollout, TaskKey
+from grpo_core import AgentEnvironment, Environment, Rollout, TaskKey
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
@@ -234,13 +235,13 @@ def test_every_example_of_the_reference_runs(
     (tmp_path / f"{name}.py").write_text(EXAMPLES[number], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     for value in vars(import_module(name)).values():
-        if isinstance(value, type) and issubclass(value, Environment) and value is not Environment:
+        if isinstance(value, type) and issubclass(value, Environment) and not isabstract(value):
             env = value()
             task = env.task(TaskKey("example", "train", 0))
             answer = env.reference(task) or str(task.data)
             rollout = (
                 play_turns(env, task, answer)
-                if env.rung() == "episode"
+                if env.rung() == "episode" or isinstance(env, AgentEnvironment)
                 else Rollout.of(str(answer))
             )
             assert asyncio.run(verify_directly(env, task, rollout)).passed
@@ -283,6 +284,7 @@ def test_every_dotted_setting_that_is_named_anywhere_exists() -> None:
         "log.txt",
         "model.generate",
         "rollout.messages",
+        "rollout.returned",
         "rollout.text",
         "sft.py",
         "trainer.py",

@@ -78,6 +78,12 @@ class OpenEnvironment:
                 f"{type(self.env).__qualname__} has episodes, which only grpo-core's own trainer "
                 "plays; train with grpo run, or write reply() and verify()"
             )
+        if source.verifier.has_agents:
+            raise ConfigError(
+                f"{type(self.env).__qualname__} has an agent, which asks the policy through a "
+                "server that only grpo-core's own trainer has; train with grpo run, or derive the "
+                "class from Environment and write reply() and verify()"
+            )
         self.tools = offered_tools(source.env)
         self.weights = {**self.env.parts, **source.verifier.weights}
         self._verifier = source.verifier

@@ -33,7 +33,7 @@ app = typer.Typer()
 
 FAULTS, BLIND = 1, 3
 """The exit statuses if there are faults, and if no verdict could be obtained."""
-_USED_SECTIONS = ("env", "judges", "sandbox")
+_USED_SECTIONS = ("env", "judges", "sandbox", "endpoint")
 _SKIPPED = ("not_checked", "waived")
 """The statuses of checks that were not carried out."""
 _CONSEQUENCE_WIDTH = 60
@@ -74,7 +74,7 @@ def check(
         typer.Option(
             "--set",
             metavar="env.KEY=VALUE",
-            help="Change a setting of the environment (or of judges. or sandbox.); "
+            help="Change a setting of the environment (or of judges., sandbox. or endpoint.); "
             "may be repeated.",
         ),
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -38,14 +39,14 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="env.KEY=VALUE",
-        help="Change a setting of the environment (or of judges., sandbox. or verify.); "
-        "may be repeated.",
+        help="Change a setting of the environment (or of judges., sandbox., endpoint. or "
+        "verify.); may be repeated.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 CALL_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 """How the policy calls a tool."""
-_USED_SECTIONS = ("env", "judges", "sandbox", "verify")
+_USED_SECTIONS = ("env", "judges", "sandbox", "endpoint", "verify")
 
 
 def open_environment(
@@ -124,7 +125,16 @@ def turns(prompt: str | Sequence[Message]) -> list[tuple[str, str]]:
     """Return the (role, content) of each message of a prompt; a text has the role "text"."""
     if isinstance(prompt, str):
         return [("text", prompt)]
-    return [(message.role, message.content) for message in prompt]
+    return [(message.role, message_text(message)) for message in prompt]
+
+
+def message_text(message: Message) -> str:
+    """Return the content of a message, and its calls of tools as the policy writes them."""
+    values = [
+        {"name": call.name, "arguments": dict(call.arguments)} for call in message.tool_calls or ()
+    ]
+    calls = [f"<tool_call>{json.dumps(value)}</tool_call>" for value in values]
+    return "\n".join([*([message.content] if message.content or not calls else []), *calls])
 
 
 def print_prompt(task: Task[Any]) -> None:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -21,6 +22,7 @@ from grpo_core.cli.environment import (
     Seed,
     Settings,
     SplitOption,
+    message_text,
     open_task,
     print_prompt,
     print_reference,
@@ -37,7 +39,9 @@ from grpo_core.cli.output import (
     remark,
 )
 from grpo_core.protocol.errors import GrpoError, UserError
-from grpo_core.protocol.types import Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify.agent_turns import AgentTurns
+from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.checks import size_of, tools_of
 from grpo_core.verify.playing import Transcript
 from grpo_core.verify.sources import Sources
@@ -102,6 +106,8 @@ class _Game:
     """The current task; `run` presents the first one."""
     transcript: Transcript | None = None
     """The current attempt."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """The tools that were printed last."""
     verdicts: list[Verdict] = field(default_factory=list)
     """The verdicts on all attempts so far."""
 
@@ -149,14 +155,29 @@ class _Game:
     async def _begin_attempt(self) -> None:
         """Begin an attempt at the current task, and print what the environment says first."""
         max_turns = self.sources[self.key.env].env.max_turns
-        transcript = Transcript(max_turns, self.sources.conversation(self.task))
+        conversation = self.sources.conversation(self.task)
+        if isinstance(conversation, AgentConversation):
+            conversation = AgentTurns(conversation, self.task, max_turns=max_turns)
+            max_turns += 1  # the agent hears the last turn, too; one that asks again is refused
+        transcript = Transcript(max_turns, conversation)
         self.transcript = transcript
         with prints_to_stderr():
             opening = await transcript.open()
         if transcript.error:
             remark(transcript.error)
-        for message in opening:
-            print_turn(message.role, message.content)
+        self._print_reply(opening)
+
+    def _print_reply(self, messages: Sequence[Message]) -> None:
+        """Print what follows a turn; of an agent also tools that it did not offer before."""
+        conversation = self.transcript.conversation if self.transcript is not None else None
+        if isinstance(conversation, AgentTurns):
+            if conversation.is_new_history:
+                remark("the agent goes on from another history:")
+            if conversation.tools != self.tools:
+                print_tools(conversation.tools)
+            self.tools = conversation.tools
+        for message in messages:
+            print_turn(message.role, message_text(message))
 
     async def _end_attempt(self) -> None:
         """Close the conversation of the current attempt, if there is one."""
@@ -217,8 +238,7 @@ class _Game:
             reply = await transcript.next_reply()
         if reply is not None:
             transcript.messages += reply
-            for message in reply:
-                print_turn(message.role, message.content)
+            self._print_reply(reply)
             return
         if transcript.error:
             remark(transcript.error)

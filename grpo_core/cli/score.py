@@ -26,6 +26,7 @@ from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
 from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
+from grpo_core.report.rescoring import saved_rollout
 from grpo_core.verify.conversation import check_replayable, compare_messages
 from grpo_core.verify.judging import ReplayError
 from grpo_core.verify.playing import play
@@ -49,8 +50,9 @@ def score(
         typer.Option(
             "--answer",
             metavar="FILE_OR_-",
-            help="File with the completion to score, or with a dialogue as JSON lines, one "
-            "message with role and content in each; - reads it from stdin.",
+            help="File with the completion to score, with a dialogue as JSON lines, one message "
+            "with role and content in each, or with a line of rollouts.jsonl of an agent; - reads "
+            "it from stdin.",
             show_default=False,
         ),
     ],
@@ -73,8 +75,10 @@ def score(
     """Score one answer to one task.
 
     A dialogue as JSON lines is played again: what the environment says must be what the file says.
-    Any other text is the policy's only turn; `grpo env play` holds a dialogue. Exits with 0
-    whatever the score is, and with 1 if the answer could not be judged.
+    Any other text is the policy's only turn; `grpo env play` holds a dialogue. An agent is run, and
+    hears the last turn again if it goes on to ask; with a line of rollouts.jsonl, what it returned
+    then is judged. Exits with 0 whatever the score is, and with 1 if the answer could not be
+    judged.
     """
     text = _read_answer(answer)
     with prints_to_stderr():
@@ -116,9 +120,11 @@ async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Ver
     async with sources:
         (task,) = await sources.tasks([key], draw)
         source = sources[key.env]
+        recorded = _read_recorded(text, key) if source.verifier.has_agents else None
         messages = _read_dialogue(text) if source.env.max_turns > 1 else None
-        if messages is None and not source.verifier.has_episodes:
-            ((verdict,),) = await sources.verify([task], [[Rollout.of(text)]])
+        is_played = source.verifier.has_episodes or source.verifier.has_agents
+        if recorded is not None or (messages is None and not is_played):
+            ((verdict,),) = await sources.verify([task], [[recorded or Rollout.of(text)]])
             return verdict
         if messages is None:
             return await _played(sources, task, [text])
@@ -145,12 +151,44 @@ async def _played(
     recorded = [item for item in script if isinstance(item, Message)]
     turns = [item.content for item in recorded if _is_turn(item)]
     turns += [item for item in script if isinstance(item, str)]
-    max_turns = sources[task.key.env].env.max_turns
-    played = await play(sources, task, turns, max_turns=max_turns, judge=True)
+    source = sources[task.key.env]
+    played = await play(sources, task, turns, max_turns=source.env.max_turns, judge=True)
     assert played.verdict is not None
+    said: Sequence[Message] = played.rollout.messages
+    if source.verifier.has_agents:  # whose calls are apart from the text of a turn
+        said, recorded = _without_turns(said), _without_turns(recorded)
     if recorded and played.verdict.scored:
-        compare_messages(played.rollout.messages, recorded)
+        compare_messages(said, recorded)
     return played.verdict
+
+
+def _without_turns(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if not _is_turn(message)]
+
+
+def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
+    """Return the rollout of an agent in a line of rollouts.jsonl; None if the text is none.
+
+    Raises:
+        UserError: it is of another task, or what the agent returned was too long for the line.
+    """
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or not {"key", "messages", "finish"} <= fields.keys():
+        return None
+    place = {name: getattr(key, name) for name in ("split", "index", "seed", "level")}
+    if (other := {name: fields["key"].get(name) for name in place}) != place:
+        options = " ".join(f"--{name} {value}" for name, value in other.items())
+        raise UserError(f"the line is of another task; score it with {options}")
+    rollout = saved_rollout(fields)
+    if rollout is None:
+        raise UserError(
+            f"what the agent returned, {fields['returned_length']} characters of JSON, was too "
+            "long for rollouts.jsonl; score another line, or its turns"
+        )
+    return rollout
 
 
 def _read_dialogue(text: str) -> list[Message] | None:

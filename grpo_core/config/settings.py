@@ -147,7 +147,7 @@ class SamplingConfig(Section):
     gather_ms: NotNegative | None = None
     """How long the built-in engine waits for further requests before it begins a batch, where
     programs send them at about the same time: until none came for so many milliseconds, but no
-    longer than ten times that or a twentieth of the time that the last batch took. 0: a batch holds
+    longer than ten times that or a tenth of the time that the last batch took. 0: a batch holds
     what is there. Unset: 5 where agents make the attempts, and in `grpo serve`, else 0."""
     prepack: bool = True
     """Decode with a copy of the weights: in the layout that a CPU multiplies fastest, where that is

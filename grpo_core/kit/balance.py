@@ -37,7 +37,7 @@ async def check_balance(subject: Subject) -> str:
     count = len(attempts)
     if count < MIN_TASKS_FOR_SHARE:
         raise NotCheckedError("fewer than 4 references are known; write reference()")
-    verdicts = [Verdict()] * count if subject.env.needs else await subject.verdicts(attempts)
+    verdicts = [Verdict()] * count if subject.services else await subject.verdicts(attempts)
     texts = [split_turns(text)[-1] for _, text in attempts]
     extracted = [verdict.answer for verdict in verdicts]
     if are_cut(extracted, texts):
@@ -71,7 +71,7 @@ async def check_constant(subject: Subject) -> str:
         )
     common = (
         [reply for text in CONSTANTS for reply in subject.reply_variants(text)[-1:]]
-        if not subject.env.needs
+        if not subject.services
         else []
     )
     constants = constant_answers((text for _, text in subject.answered), common)
@@ -81,7 +81,7 @@ async def check_constant(subject: Subject) -> str:
     sample = [(task, references.get(id(task))) for task in subject.sample]
     floors = [await _tried(subject, text, sample) for text in constants]
     floors.sort(key=lambda floor: -floor.passed)
-    if not subject.env.needs:
+    if not subject.services:
         many = await _many_answered(subject)
         for floor in floors[:_MOST_RETRIED]:
             if floor.passed and len(many) > len(sample):

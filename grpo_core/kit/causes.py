@@ -84,6 +84,8 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("episode.repeat", ("episode",)),
     _Rule("reply.form", ("episode",), shows=_says("the dialogue failed", "could not be judged")),
     _Rule("reply.hostile", ("episode",), shows=_says("the dialogue failed", "could not be judged")),
+    _Rule("agent.talk", ("agent", "verdict", "floor", "cost.time"), shows=_says("the agent")),
+    _Rule("agent.repeat", ("agent.apart", "verdict.repeat", "verdict.process")),
     _Rule("tool.secret", ("reply.secret", "reply.echo")),
     _Rule("reply.secret", ("reply.echo",)),
     _Rule("tool.execute", ("reply.hostile",)),

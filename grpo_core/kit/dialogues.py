@@ -23,6 +23,7 @@ from grpo_core.kit.players import (
     is_endless,
     ordinary_players,
     played,
+    refuse_agents,
     require_dialogue,
     texts_of,
 )
@@ -56,6 +57,7 @@ _ROLES = ("user", "tool")
 
 async def check_form(subject: Subject) -> str:
     """Check that reply() answers ordinary and silent turns with new messages, without raising."""
+    refuse_agents(subject)
     _check_declared(subject.env)
     if subject.replies.hanging:
         raise BrokenPromiseError(

@@ -8,7 +8,8 @@ from typing import Any
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.second_process import SecondProcess, compared_tasks
+from grpo_core.kit.second_process import SecondProcess
+from grpo_core.kit.second_request import compared_tasks
 from grpo_core.kit.subject import Subject, describe_verdict, task_label
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.types import Task, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.scripts import split_turns
@@ -22,8 +22,8 @@ ENDS: Mapping[str, str] = {
     "cancelled": "were closed when their reply was cancelled",
 }
 """How episodes end, as the end of a sentence about them."""
-EPISODES = 6
-"""How many episodes end in each way."""
+ATTEMPTS = 6
+"""How many attempts end in each way."""
 _CANCELLED_AFTER_SECONDS = 0.02
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
@@ -77,20 +77,32 @@ async def leftovers_by_end(
     """
     if open_resources() is None or not attempts:
         return None
-    report = {}
-    for how in ENDS:
-        await end(verifier, *attempts[0], how)  # what is left once may be a cache
-        before = open_resources()
-        files.begin()
-        for number in range(EPISODES):
-            await end(verifier, *attempts[number % len(attempts)], how)
-        gc.collect()
-        await asyncio.sleep(_SETTLE_SECONDS)
-        left = new_resources(before, before, open_resources()) or {}
-        threads = left["threads"]
-        own = [name for name in threads["first"] if not name.startswith(_POOL)]
-        left["threads"] = {"late": len(own), "first": own}
-        new = files.report()
-        left["files"] = {"late": new["count"], "first": [item["path"] for item in new["first"]]}
-        report[how] = left
-    return report
+
+    def ends_in(how: str) -> Callable[[int], Awaitable[None]]:
+        return lambda number: end(verifier, *attempts[number % len(attempts)], how)
+
+    return {how: await leftovers(ends_in(how), files) for how in ENDS}
+
+
+async def leftovers(end_one: Callable[[int], Awaitable[None]], files: FileWatch) -> dict[str, Any]:
+    """Return what attempts leave behind in this process, by the kind of what is left.
+
+    Args:
+        end_one: Makes the attempt of a number, to its end; the first one does not count, since what
+            is left once may be a cache.
+        files: Watches files; what it has seen so far is forgotten.
+    """
+    await end_one(0)
+    before = open_resources()
+    files.begin()
+    for number in range(1, 1 + ATTEMPTS):
+        await end_one(number)
+    gc.collect()
+    await asyncio.sleep(_SETTLE_SECONDS)
+    left = new_resources(before, before, open_resources()) or {}
+    threads = left["threads"]
+    own = [name for name in threads["first"] if not name.startswith(_POOL)]
+    left["threads"] = {"late": len(own), "first": own}
+    new = files.report()
+    left["files"] = {"late": new["count"], "first": [item["path"] for item in new["first"]]}
+    return left

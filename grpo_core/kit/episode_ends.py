@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_core.kit.endings import ENDS, EPISODES, end
+from grpo_core.kit.endings import ATTEMPTS, ENDS, end
 from grpo_core.kit.episode_files import Watched
 from grpo_core.kit.episodes import require_episodes
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -28,7 +28,7 @@ async def check_close(process: SecondProcess, subject: Subject) -> str:
         for kind, found in leftovers.items():
             if found["late"] >= LEAST_LEFT:
                 raise BrokenPromiseError(
-                    f"{EPISODES} episodes that {ENDS[how]} left {found['late']} {kind} behind, "
+                    f"{ATTEMPTS} episodes that {ENDS[how]} left {found['late']} {kind} behind, "
                     f"such as {found['first'][0]!r}; {_ADVICE}"
                 )
     return f"episodes left nothing behind that {', that '.join(ENDS[how] for how in report)}"

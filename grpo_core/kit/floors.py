@@ -45,6 +45,8 @@ async def check_empty(subject: Subject) -> str:
         for text in KINDS_OF_SILENCE.values()
     ]
     await subject.must_fail("silence", attempts, floor=True)
+    if subject.has_agents:  # one that hears nothing at all has no attempt
+        return f"{len(KINDS_OF_SILENCE)} kinds of silence get the floor"
     for task in subject.tasks[: subject.small_count]:
         _, verdict = await judged(subject, task, silent)
         if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + TOLERANCE:

@@ -49,7 +49,7 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
         texts: The texts by their kind.
         chunk_size: Attempts that are judged at once.
     """
-    count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
+    count, tasks = 0, subject.tasks[: 1 if subject.services or subject.has_agents else 2]
     for kind, text in texts.items():
         shared = subject.shared_form
         replies = [*subject.reply_variants(text), shared.before + text + shared.after]
@@ -75,7 +75,7 @@ async def check_large(subject: Subject) -> str:
     words, since a pattern may backtrack only behind what it accepts.
     """
     summary = await check_texts(subject, {**PATTERNS, **LARGE}, chunk_size=_FEW)
-    attempts = [] if subject.env.needs else _bursts_in_references(subject)
+    attempts = [] if subject.services else _bursts_in_references(subject)
     for start in range(0, len(attempts), _FEW):
         await subject.scored_verdicts(
             "repetition inside a reference", attempts[start : start + _FEW]
@@ -191,7 +191,7 @@ async def check_time(subject: Subject) -> str:
     seconds = sorted([await _verdict_seconds(subject, attempt) for attempt in attempts])
     median = seconds[len(seconds) // 2]
     usual = max(_USUAL_SECONDS, _USUAL_SHARE * subject.env.timeout_seconds)
-    if median > usual and not subject.env.needs:
+    if median > usual and not subject.services:
         raise BrokenPromiseError(
             f"half of all ordinary verdicts take more than {_format_seconds(median)}, and a step "
             f"needs hundreds: prepare once what they share, and do not wait in a verdict; where "
@@ -230,10 +230,15 @@ async def _confirmed_seconds(subject: Subject, text: str, slow: float) -> float:
     )
 
 
-async def _verdict_seconds(subject: Subject, attempt: tuple[object, str]) -> float:
-    """Return the seconds of one verdict."""
+async def _verdict_seconds(subject: Subject, attempt: Attempt) -> float:
+    """Return the seconds of one verdict; the run of an agent is not a part of it."""
+    task, text = attempt
+    rollout = await subject.rollout(task, text) if subject.has_agents else None
     started = time.perf_counter()
-    await subject.verdicts([attempt])  # type: ignore[list-item]
+    if rollout is None:
+        await subject.verdicts([attempt])
+    else:
+        await subject.verifier.verify([task], [[rollout]])
     return time.perf_counter() - started
 
 

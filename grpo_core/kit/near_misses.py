@@ -167,7 +167,7 @@ async def check_near(subject: Subject) -> str:
     and the answer without its last character.
     """
     require_best_answer(subject)
-    if subject.env.needs:
+    if subject.services:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index in range(len(subject.answered)):

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -24,24 +24,24 @@ from typing import Any
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.kit.agent_ends import AgentRuns, Run
 from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
 from grpo_core.kit.endings import leftovers_by_end
 from grpo_core.kit.growth import measure_growth
+from grpo_core.kit.observed import Judge
 from grpo_core.kit.process_state import ProcessState, seeded_generators
-from grpo_core.kit.scripts import attempt_rollout, join_turns
+from grpo_core.kit.recorded import Recorded, address
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
-from grpo_core.kit.verdicts import verify_directly
 from grpo_core.kit.watch import FileWatch, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Message, Task, TaskKey
+from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.verify.checks import (
-    BrokenContractError,
     check_reference,
     check_task,
-    check_verdict,
     size_of,
 )
 from grpo_core.verify.engine import Verifier
@@ -122,7 +122,7 @@ async def _observe(
     """Make the tasks and verdicts of `request`, and return the report."""
     keys = [TaskKey(**key) for key in request["keys"]]
     made = _each(lambda key: check_task(env.task(key), key), keys)
-    tasks = {_address(task): task for task in made if isinstance(task, Task)}
+    tasks = {address(task): task for task in made if isinstance(task, Task)}
     report: dict[str, Any] = {
         "prompts": [prompt_digest(task) if isinstance(task, Task) else task for task in made],
         "references": _each(
@@ -135,9 +135,10 @@ async def _observe(
         else [],
     }
     seconds = min(env.timeout_seconds, _REPLY_SECONDS)
-    judge = _Judge(
+    judge = Judge(
         env,
         IsolatedReplies(env, settings=VerifyConfig(isolation="inline", timeout_seconds=seconds)),
+        Recorded.unpack(request["recorded"]),
     )
     attempts = _known_attempts(request["attempts"], tasks)
     executable = _known_attempts(request["executable"], tasks)
@@ -172,13 +173,47 @@ async def _observe(
     gc.collect()
     await asyncio.sleep(_SETTLE_SECONDS)
     report |= {
-        "side_effects": side_effects.found,
+        "side_effects": dict(side_effects.found),
         "growth": growth,
         "watched": counted,
         "leftovers": new_resources(before, middle, open_resources()),
         "files": files.report(),
     }
-    return {**report, "episodes": await _left_of_episodes(env, attempts, files, seconds)}
+    report["episodes"] = await _left_of_episodes(env, attempts, files, seconds)
+    if isinstance(env, AgentEnvironment) and request["agents"]:
+        report["agents"] = await _agents(judge, env, request["agents"], tasks, side_effects, files)
+    return report
+
+
+async def _agents(
+    judge: Judge,
+    env: AgentEnvironment[Any],
+    runs: Mapping[str, Sequence[Any]],
+    tasks: Mapping[Any, Task[Any]],
+    side_effects: _SideEffects,
+    files: FileWatch,
+) -> dict[str, Any]:
+    """Run agents, and return what they execute and leave behind, and why they fail.
+
+    Args:
+        judge: Judges what comes of the runs in which the policy says code.
+        env: The environment.
+        runs: The runs, by how they end.
+        tasks: The tasks by their addresses.
+        side_effects: Sees what agents and verdicts execute.
+        files: Watches files.
+    """
+    by_kind = {
+        kind: [Run(tasks[tuple(place)], text, access) for place, text, access in runs_of_kind]
+        for kind, runs_of_kind in runs.items()
+    }
+    agents = AgentRuns(env)
+    side_effects.found.clear()
+    for run in by_kind.pop("code"):
+        await judge.verdict_on(run.task, agents.rollout(run))
+    executed = dict(side_effects.found)
+    left = await agents.leftovers_by_end(by_kind, files)
+    return {"executed": executed, "left": left, "failure": agents.failures[-1:]}
 
 
 async def _left_of_episodes(
@@ -208,11 +243,6 @@ def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     return results
 
 
-def _address(task: Task[Any]) -> tuple[str, int, float]:
-    """Return what names a task in the request."""
-    return task.key.split, task.key.index, task.key.level
-
-
 def _known_attempts(
     attempts: Sequence[Any], tasks: Mapping[Any, Task[Any]]
 ) -> list[tuple[Task[Any], str]]:
@@ -221,7 +251,7 @@ def _known_attempts(
 
 
 async def _verdicts(
-    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
+    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
 ) -> list[Any]:
     """Return the verdicts on the first attempts, as many as there is time for."""
     verdicts, started = list[Any](), time.monotonic()
@@ -232,37 +262,8 @@ async def _verdicts(
     return verdicts
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """The environment with what replies for it in a dialogue."""
-
-    env: Environment[Any]
-    replies: IsolatedReplies
-
-    async def call(self, task: Task[Any], text: str) -> None:
-        """Let the environment answer a call of a tool."""
-        with contextlib.suppress(GrpoError):  # the subject of reply.form
-            await self.replies.reply(task, (Message("assistant", text),))
-
-    async def verdict(self, task: Task[Any], text: str) -> Any:
-        """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""
-        try:
-            rollout = await attempt_rollout(self.env, self.replies, task, text)
-            verdict = check_verdict(
-                await verify_directly(self.env, task, rollout), self.env, rollout
-            )
-        except BrokenContractError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return describe(error)
-        fields = verdict.to_json()
-        for part in fields["rewards"].values():
-            del part["seconds"]
-        return {name: fields[name] for name in ("rewards", "passed", "answer", "error")}
-
-
 async def _seeded(
-    judge: _Judge,
+    judge: Judge,
     calls: Sequence[tuple[Task[Any], str]],
     attempts: Sequence[tuple[Task[Any], str]],
 ) -> list[str]:
@@ -331,7 +332,7 @@ def _has_marker(code: CodeType) -> bool:
 
 
 async def _growth(
-    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
+    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return by how much tasks and verdicts grow the process.
 
@@ -339,7 +340,6 @@ async def _growth(
     """
     if not attempts:
         return None
-    before, after = form
     size = size_of(judge.env, "train") or sys.maxsize
     key = attempts[0][0].key
     keys = [replace(key, split="train", index=index % size) for index in range(_TIMED_TASKS)]
@@ -355,7 +355,10 @@ async def _growth(
             with contextlib.suppress(Exception):  # the subject of task.made
                 judge.env.task(replace(key, split="train", index=number % size))
         unseen = f"{10**6 + number}{' and more' * (_LONG_WORDS if number % 4 == 3 else 0)}"
-        await judge.verdict(task, f"{before}{unseen}{after}" if number % 2 else text)
+        if number % 2:
+            await judge.verdict_on_unseen(task, unseen, form)
+        else:
+            await judge.verdict(task, text)
 
     return await measure_growth(judge_answer)
 

@@ -38,9 +38,18 @@ def answers_by_itself(env: Environment[Any]) -> bool:
     return env.rung() == "episode" or type(env).reply is not Environment.reply
 
 
+def refuse_agents(subject: Subject) -> None:
+    """Raise NotCheckedError if an agent makes the attempts."""
+    if subject.has_agents:
+        raise NotCheckedError(
+            "an agent makes its attempts: it asks the policy, and no reply is asked for (see agent)"
+        )
+
+
 def require_dialogue(subject: Subject) -> None:
     """Raise NotCheckedError unless the environment holds dialogues that can be played."""
     env = subject.env
+    refuse_agents(subject)
     if env.max_turns < 2:
         raise NotCheckedError("its dialogues have a single turn (max_turns = 1)")
     if not answers_by_itself(env) and not usable_tools(env):

@@ -49,6 +49,8 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
     quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
     subject.wide = await make_sample(env, name, seed, with_references=quick)
     subject.unavailable = subject.unavailable or await _find_unavailable_service(env)
+    if not subject.unavailable and subject.has_agents:
+        await subject.agents.start(subject.tasks[0])
     if not subject.unavailable and subject.answered:
         subject.reference_verdicts = await subject.verdicts(subject.answered)
 

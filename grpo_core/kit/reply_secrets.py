@@ -169,8 +169,13 @@ async def _paid(subject: Subject, heard: Heard) -> Verdict | None:
     turns_left = subject.env.max_turns - len(heard.turns)
     turns = (*heard.turns, *split_turns(heard.reference)[-turns_left:])
     _, verdict = await judged(subject, heard.task, scripted(turns))
+    return verdict if is_much(subject, verdict) else None
+
+
+def is_much(subject: Subject, verdict: Verdict) -> bool:
+    """Return whether a verdict pays much, for an answer that was read."""
     much = subject.env.floor + _MUCH * (subject.env.reward_range[1] - subject.env.floor)
-    return verdict if verdict.scored and (verdict.passed or verdict.total >= much) else None
+    return verdict.scored and (verdict.passed or verdict.total >= much)
 
 
 async def check_echo(subject: Subject) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    agent_cuts,
+    agent_secrets,
+    agents,
     balance,
     declared,
     dialogues,
@@ -48,10 +51,12 @@ from grpo_core.kit.result import (
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import Subject
 from grpo_core.plugins.services import Lender
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.hosts import verdict_needs
 from grpo_core.verify.isolated import IsolatedReplies
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
@@ -107,6 +112,11 @@ CHECKS: dict[str, CheckFunction] = {
     "episode.talk": episodes.check_talk,
     "episode.turns": episodes.check_turns,
     "episode.files": episode_files.check_files,
+    "agent.talk": agents.check_talk,
+    "agent.repeat": agents.check_repeat,
+    "agent.apart": agents.check_apart,
+    "agent.secret": agent_secrets.check_secret,
+    "agent.cut_off": agent_cuts.check_cut_off,
     "tool.form": tools.check_form,
     "tool.secret": tools.check_secret,
     "cost.time": hostile_answers.check_time,
@@ -120,6 +130,7 @@ SECOND_PROCESS_CHECKS: Mapping[
     "verdict.passed": wide_verdicts.check_wide_passed,
     "verdict.process": elsewhere.check_same_verdicts,
     "episode.close": episode_ends.check_close,
+    "agent.close": agents.check_close,
     "tool.execute": tools.check_executed,
     "safety.eval": side_effects.check_executed,
     "safety.network": side_effects.check_network,
@@ -222,7 +233,7 @@ async def examine(
             if result.check in names
             or (result.check in declared.UNWAIVABLE and result.status == "invalid")
         ),
-        tuple(sorted(env.needs)),
+        tuple(sorted(verdict_needs(env))),
     )
 
 
@@ -331,8 +342,9 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
         isolation=examination.isolation,
         retries=0,
         timeout_seconds=None
-        if env.needs or env.timeout_seconds <= _DEADLINE_SECONDS
+        if verdict_needs(env) or env.timeout_seconds <= _DEADLINE_SECONDS
         else _DEADLINE_SECONDS,
+        workers=1 if isinstance(env, AgentEnvironment) else None,  # where agents could meet
     )
     try:
         return Verifier(

@@ -7,10 +7,12 @@ answer stands in one of several turns, and the others have to be said as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, overload
 
+from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.verify.conversation import Conversation, Conversations, PlainConversation
@@ -18,6 +20,8 @@ from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play, turns_of
 
+RolloutOf = Callable[[Task[Any], str], Awaitable[Rollout]]
+"""Returns the rollout of an attempt."""
 _MARK = "\n⟪next turn⟫\n"
 """What stands between two turns; no ordinary answer contains it."""
 
@@ -52,36 +56,38 @@ def with_last_turn(text: str, turn: str) -> str:
 async def attempt_rollout(
     env: Environment[Any], replies: Conversations, task: Task[Any], text: str
 ) -> Rollout:
-    """Return the rollout of an attempt; one of several turns is played with `replies`."""
+    """Return the rollout of an attempt; one of several turns, and of an agent, is played."""
     turns = split_turns(text)
-    has_episodes = env.rung() == "episode"
-    if len(turns) == 1 and not has_episodes:
+    hears_all = env.rung() == "episode" or isinstance(env, AgentEnvironment)
+    if len(turns) == 1 and not hears_all:
         return Rollout.of(text)
-    # An episode hears every turn; otherwise no reply to the last one is asked for.
-    max_turns = env.max_turns if has_episodes else min(env.max_turns, len(turns))
+    # An episode and an agent hear every turn; otherwise no reply to the last one is asked for.
+    max_turns = env.max_turns if hears_all else min(env.max_turns, len(turns))
     return (await play(replies, task, turns, max_turns=max_turns)).rollout
 
 
 async def attempt_verdicts(
     verifier: Verifier,
     attempts: Sequence[tuple[Task[Any], str]],
-    replies: Conversations | None = None,
+    rollout_of: RolloutOf | None = None,
 ) -> list[Verdict]:
     """Return the verdict on each attempt.
 
     Args:
         verifier: Judges them.
         attempts: The attempts.
-        replies: Answer the turns of attempts that have no episode; None: the verifier.
+        rollout_of: Returns the rollout of an attempt that has no episode; None: the verifier plays
+            it.
     """
     if verifier.has_episodes:
         return await _episode_verdicts(verifier, attempts)
+    play_one = rollout_of or partial(attempt_rollout, verifier.env, verifier)
+    if verifier.has_agents:
+        rollouts = await asyncio.gather(*(play_one(task, text) for task, text in attempts))
+    else:  # one after the other, since many begin with the same turns
+        rollouts = [await play_one(task, text) for task, text in attempts]
     groups = await verifier.verify(
-        [task for task, _ in attempts],
-        [
-            [await attempt_rollout(verifier.env, replies or verifier, task, text)]
-            for task, text in attempts
-        ],
+        [task for task, _ in attempts], [[rollout] for rollout in rollouts]
     )
     return [verdict for (verdict,) in groups]
 
@@ -127,6 +133,8 @@ class RememberedReplies:
 
     def conversation(self, task: Task[Any]) -> Conversation:
         """Return a conversation about a task."""
+        if self.verifier.has_agents:
+            return self.verifier.conversation(task)
         if self.verifier.has_episodes:
             return self.replies.conversation(task)
         return PlainConversation(self, task, self._verdict)

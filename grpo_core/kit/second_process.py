@@ -21,8 +21,10 @@ from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
-from grpo_core.kit.ordinary import ordinary_attempts
+from grpo_core.kit.agent_accesses import AgentAccesses
+from grpo_core.kit.players import require_available
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.second_request import addressed, make_request
 from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.surroundings import (
     FRAGILE,
@@ -32,19 +34,12 @@ from grpo_core.kit.surroundings import (
     environ_with,
     machine_name,
 )
-from grpo_core.kit.texts import COMMANDS, EXECUTABLE
-from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task
-from grpo_core.verify.hosts import boot_message
 
 _SECONDS = 120.0
 """The timeout of the second process."""
-_REFERENCE_SECONDS = 1.0
-"""A reference that takes longer is not computed in the second process."""
-_MAX_WIDE_CHARACTERS = 4_000_000
-"""Characters of the attempts at the wide sample."""
 _CULPRIT_SECONDS = 40.0
 """No further surrounding is examined after this time."""
 _ONE_SECONDS = 8.0
@@ -65,6 +60,7 @@ class SecondProcess:
         self._running: asyncio.Task[Mapping[str, Any]] | None = None
         self._told = False
         """Whether a check has reported that the environment ended the process."""
+        self._accesses: AgentAccesses | None = None
         self.unchanged: Mapping[str, str] = {}
         """Surroundings that stayed as they are, and why."""
 
@@ -79,6 +75,8 @@ class SecondProcess:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._running
+        if self._accesses is not None:
+            await self._accesses.close()
 
     async def report(self, *, verdicts: bool = True) -> Mapping[str, Any]:
         """Return what the process reported.
@@ -101,10 +99,12 @@ class SecondProcess:
                 raise NotCheckedError(str(error)) from None
             self._told = True
             raise
-        if verdicts and self._subject.env.needs:
+        if verdicts and self._subject.services:
             raise NotCheckedError(
                 "its verdicts come from services, which a second process does not share"
             )
+        if verdicts and self._subject.has_agents:
+            require_available(self._subject)
         return report
 
     def forget(self) -> None:
@@ -130,11 +130,12 @@ class SecondProcess:
             NotCheckedError: There is no report, without a fault of the environment.
             BrokenPromiseError: The environment ended the process.
         """
-        request = self._request()
-        report = await self._run(request, SURROUNDINGS)
+        request = await make_request(self._subject, self._spec)
+        report = await self._run({**request, "agents": await self._agents()}, SURROUNDINGS)
         failure = _failure(report)
         if failure:
             kept = FRAGILE if "build_error" in report else {"home folder"}
+            request = {**request, "agents": await self._agents()}
             again = await self._run(request, set(SURROUNDINGS) - kept)
             if not _failure(again):
                 self.unchanged = dict.fromkeys(sorted(kept), failure)
@@ -178,49 +179,13 @@ class SecondProcess:
         report: Mapping[str, Any] = json.loads(ending.output)
         return report
 
-    def _executable_calls(self) -> list[str]:
-        """Return calls of tools whose arguments are code."""
-        try:
-            tools = usable_tools(self._subject.env)
-        except NotCheckedError:  # the subject of tool.form
-            return []
-        if self._subject.env.needs:
-            return []
-        return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
-
-    def _request(self) -> dict[str, Any]:
-        """Return what the process is to build and to do.
-
-        Raises:
-            ConfigError: Another process cannot build the environment.
-        """
+    async def _agents(self) -> dict[str, Any] | None:
+        """Return the runs of agents that the process is to make; None if it makes none."""
         subject = self._subject
-        attempts, executable, wide = list[Attempt](), list[Attempt](), list[Attempt]()
-        if not subject.env.needs:
-            attempts = ordinary_attempts(subject)[::-1]
-            wide = [attempt for _, attempt in wide_attempts(subject)]
-            executable = [
-                (task, reply)
-                for task in subject.tasks[:2]
-                for text in EXECUTABLE
-                for reply in subject.reply_variants(text)
-            ]
-        return {
-            "boot": boot_message(
-                subject.env, self._spec, None if self._spec is None else subject.settings
-            ),
-            "brief": False,
-            "references": subject.reference_seconds < _REFERENCE_SECONDS
-            and not subject.reference_error,
-            "keys": [asdict(task.key) for task in compared_tasks(subject)],
-            "attempts": _addressed(attempts),
-            "calls": _addressed(
-                [(task, call) for task in subject.tasks[:1] for call in self._executable_calls()]
-            ),
-            "executable": _addressed(executable),
-            "wide": _addressed(wide),
-            "form": [subject.form.before, subject.form.after],
-        }
+        if not subject.has_agents or subject.services or subject.unavailable:
+            return None
+        self._accesses = self._accesses or AgentAccesses(subject)
+        return await self._accesses.plan()
 
     async def culprit(
         self,
@@ -239,10 +204,10 @@ class SecondProcess:
             outcome: Returns from a report what is compared.
         """
         request = {
-            **self._request(),
+            **await make_request(self._subject, self._spec),
             "brief": True,
             "keys": [asdict(task.key) for task in tasks],
-            "attempts": _addressed(attempts),
+            "attempts": addressed(attempts),
             "calls": [],
             "executable": [],
             "wide": [],
@@ -285,34 +250,6 @@ def _failure(report: Mapping[str, Any]) -> str:
     results = [*report.get("prompts", ()), *report.get("references", ())]
     failures = [str(result["error"]) for result in results if isinstance(result, Mapping)]
     return str(report.get("build_error") or "".join(failures[:1]))
-
-
-def compared_tasks(subject: Subject) -> list[Task[Any]]:
-    """Return the tasks that the second process makes: the few, and the wide sample."""
-    few = list(reversed(subject.tasks))
-    keys = {task.key for task in few}
-    return [*few, *(task for task in subject.wide.tasks if task.key not in keys)]
-
-
-def wide_attempts(subject: Subject) -> list[tuple[str, Attempt]]:
-    """Return attempts at the wide sample with their kind: "reference", "other" or "empty"."""
-    answered = subject.wide.answered
-    empty = subject.form.before + subject.form.after
-    attempts, characters = list[tuple[str, Attempt]](), 0
-    for index, (task, text) in enumerate(answered):
-        other = answered[(index + 1) % len(answered)][1]
-        characters += len(text) + len(other)
-        if characters > _MAX_WIDE_CHARACTERS:
-            break
-        attempts += [("reference", (task, text)), ("empty", (task, empty))]
-        if other != text:
-            attempts.append(("other", (task, other)))
-    return attempts
-
-
-def _addressed(attempts: Sequence[Attempt]) -> list[list[Any]]:
-    """Return the attempts as the process reads them."""
-    return [[[task.key.split, task.key.index, task.key.level], text] for task, text in attempts]
 
 
 async def _communicate(request: str, environ: Mapping[str, str]) -> Ending:

@@ -25,7 +25,8 @@ _KEPT_BYTES_PER_VERDICT = 1000.0
 
 async def check_executed(process: SecondProcess, subject: Subject) -> str:
     """Check that the verifier does not execute text of the policy in its own process."""
-    effects = (await process.report())["side_effects"]
+    report = await process.report()
+    effects = {**report.get("agents", {}).get("executed", {}), **report["side_effects"]}
     if execution := effects.get("eval"):
         raise BrokenPromiseError(
             f"the verifier executed what the policy wrote ({execution}): no eval(), exec(), pickle "

@@ -27,7 +27,7 @@ async def check_spelling(subject: Subject) -> str:
     twice, and the answer in the case, with the accents or in the order of the prompt, where these
     are what is asked for.
     """
-    if subject.env.needs:
+    if subject.services:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index, (task, _) in enumerate(subject.answered):

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.kit.agent_plays import AgentPlays
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
 from grpo_core.kit.scripts import (
@@ -25,13 +26,16 @@ from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.hosts import verdict_needs
 from grpo_core.verify.isolated import IsolatedReplies
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
 """A reference that takes longer comes from a search, so it is not computed repeatedly."""
 _SLOW_REPLY_SECONDS = 0.05
-"""Dialogues with slower replies are played on few tasks."""
+"""Dialogues with slower replies, and attempts by slower agents, are played on few tasks."""
+_AGENT_TASKS = 8
+"""Tasks over which shares are taken where each attempt is a run of an agent."""
 MIN_TASKS_FOR_SHARE = 4
 """The least number of tasks from which a share is meaningful."""
 _LONGEST_ERROR = 200
@@ -42,6 +46,9 @@ _LONGEST_WORDS = 30
 """Characters of a reference that is an answer without anything around it."""
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
+
+_OF_AGENT = re.compile(r"\A.*the agent of environment .* failed for TaskKey\([^)]*\): ", re.DOTALL)
+"""What stands before the reason why an agent failed."""
 
 Attempt = tuple[Task[Any], str]
 """A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
@@ -135,11 +142,18 @@ class Subject:
 
     async def judged(self, verifier: Verifier, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict of a verifier on each attempt."""
-        return await attempt_verdicts(verifier, attempts, self.remembered)
+        return await attempt_verdicts(verifier, attempts, self.rollout)
 
     async def rollout(self, task: Task[Any], text: str) -> Rollout:
-        """Return the rollout of an attempt; one of several turns is played."""
+        """Return the rollout of an attempt; one of several turns, and of an agent, is played."""
+        if self.has_agents:
+            return await self.agents.rollout(task, text)
         return await attempt_rollout(self.env, self.remembered, task, text)
+
+    @cached_property
+    def agents(self) -> AgentPlays:
+        """Return what plays attempts to the agent of the environment, each text once."""
+        return AgentPlays(self.verifier)
 
     @cached_property
     def remembered(self) -> RememberedReplies:
@@ -169,9 +183,19 @@ class Subject:
         return verdicts
 
     @property
+    def has_agents(self) -> bool:
+        """Return whether an agent makes the attempts."""
+        return self.verifier.has_agents
+
+    @property
     def has_episodes(self) -> bool:
         """Return whether attempts are episodes."""
         return self.verifier.has_episodes
+
+    @cached_property
+    def services(self) -> frozenset[str]:
+        """Return the services that verdicts need."""
+        return verdict_needs(self.env)
 
     def require_same_verdicts(self) -> None:
         """Raise NotCheckedError unless the same turns must get the same verdict again."""
@@ -220,15 +244,21 @@ class Subject:
     def small_count(self) -> int:
         """Return the number of tasks for checks that need many verdicts on each.
 
-        It is smaller where each verdict needs a sandbox or a judge.
+        It is smaller where each verdict needs a sandbox or a judge, or the run of a slow agent.
         """
-        return 2 if self.env.needs else 5
+        return 2 if self.services or self._has_slow_agents else 5
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
         """Return the tasks over which shares are taken: few, if verdicts or replies are slow."""
-        slow = self.env.needs or self.replies.mean_seconds > _SLOW_REPLY_SECONDS
-        return self.tasks[:MIN_TASKS_FOR_SHARE] if slow else self.tasks
+        slow = self.services or self.replies.mean_seconds > _SLOW_REPLY_SECONDS
+        if slow or self._has_slow_agents:
+            return self.tasks[:MIN_TASKS_FOR_SHARE]
+        return self.tasks[:_AGENT_TASKS] if self.has_agents else self.tasks
+
+    @cached_property
+    def _has_slow_agents(self) -> bool:
+        return self.has_agents and self.agents.mean_seconds > _SLOW_REPLY_SECONDS
 
     @cached_property
     def bare_answers(self) -> list[str | None]:
@@ -420,6 +450,7 @@ def describe_verdict(verdict: Verdict) -> str:
     """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
         error = verdict.error.partition("; its last output")[0]
+        error = _OF_AGENT.sub("the agent failed: ", error)
         if len(error) > _LONGEST_ERROR:  # its end says where it was raised
             error = f"{error[: _LONGEST_ERROR // 2]} ... {error[-_LONGEST_ERROR // 2 :]}"
         return f"could not be judged ({error})"

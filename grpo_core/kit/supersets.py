@@ -40,7 +40,7 @@ async def check_superset(subject: Subject) -> str:
     Each is tried in two orders, so that an answer does not pass because of its place.
     """
     require_best_answer(subject)
-    if subject.env.needs:
+    if subject.services:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[tuple[Attempt, Attempt]]] = {}
     answers = [_parse(subject.bare_answer(index)) for index in range(len(subject.answered))]

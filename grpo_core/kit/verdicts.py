@@ -91,7 +91,7 @@ async def check_repeat(subject: Subject) -> str:
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # an environment that has judged nothing so far, and meets the wrong replies first
     backwards = attempts[::-1]
-    elsewhere = second[::-1] if subject.env.needs else await _verdicts_here(subject, backwards)
+    elsewhere = second[::-1] if subject.services else await _verdicts_here(subject, backwards)
     # also the first verdicts of all: a verifier may change only once it has seen an answer
     before = zip(subject.answered, subject.reference_verdicts, strict=False)
     earlier = {(id(task), text): verdict for (task, text), verdict in before}
@@ -183,26 +183,27 @@ class _Poison:
     ) = __abs__ = _fail
 
 
-async def _verify_poisoned(subject: Subject, task: Task[Any], text: str) -> Verdict:
-    """Return the verdict on an attempt by a verifier that cannot read the task's data."""
-    rollout = await subject.rollout(task, text)
-    return await verify_directly(subject.env, replace(task, data=_Poison()), rollout)
-
-
 async def check_swallow(subject: Subject) -> str:
     """Check that a verifier whose data cannot be read raises, instead of paying a low reward.
 
     The reference is judged with such data.
     """
-    env = subject.env
-    if env.needs:
+    if subject.services:
         raise NotCheckedError("its verdicts come from services; verdict.outage checks those")
+    if subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
     hidden_failures = []
     for task, text in subject.answered[: subject.small_count]:
+        rollout = await subject.rollout(task, text)
+        if subject.has_agents and rollout.error:
+            raise NotCheckedError("the agent failed at a reference (see verdict.reference)")
+        poisoned = replace(task, data=_Poison())
         try:
-            verdict = await within(_verify_poisoned(subject, task, text), _TIMEOUT_SECONDS)
+            verdict = await within(
+                verify_directly(subject.env, poisoned, rollout), _TIMEOUT_SECONDS
+            )
         except (Exception, DeadlineError):  # noqa: BLE001 - to fail is the right reaction
             continue
         if verdict.scored and not verdict.passed:
@@ -277,7 +278,7 @@ class _NoService:
 async def check_outage(subject: Subject) -> str:
     """Check that a sandbox or judge that is down gives errors, not rewards."""
     env = subject.env
-    if not env.needs:
+    if not subject.services:
         raise NotCheckedError("it needs no services")
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
@@ -291,6 +292,7 @@ async def check_outage(subject: Subject) -> str:
         services = Services(
             {"default": down} if "sandbox" in env.needs else {},
             dict.fromkeys(names, down) if "judge" in env.needs else {},
+            env.services.endpoints,
         )
         down_env = type(env)(env.config, services)
         async with Verifier(down_env, settings=settings) as verifier:
@@ -299,8 +301,10 @@ async def check_outage(subject: Subject) -> str:
             raise NotCheckedError("judging a reference asks no service")
         if verdict.scored:
             raise BrokenPromiseError(
-                f"with its {' and '.join(sorted(env.needs))} down the reference "
+                f"with its {' and '.join(sorted(subject.services))} down the reference "
                 f"{describe_verdict(verdict)} at {task_label(task)}: the outage became a reward; "
                 "raise, or return Verdict.failed(...), if a service gives an error"
             )
-    return f"with its {' and '.join(sorted(env.needs))} down there are errors, and no rewards"
+    return (
+        f"with its {' and '.join(sorted(subject.services))} down there are errors, and no rewards"
+    )

@@ -10,7 +10,8 @@ from typing import Any
 
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.second_process import SecondProcess, wide_attempts
+from grpo_core.kit.second_process import SecondProcess
+from grpo_core.kit.second_request import wide_attempts
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.verdicts import (
     check_form,

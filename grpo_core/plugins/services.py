@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -160,6 +160,11 @@ class _Named:
 _HTTP = _Named("http")
 
 
+def lacks_endpoint(env: Environment[Any]) -> bool:
+    """Return whether an environment has agents, and no endpoint for them."""
+    return "endpoint" in env.needs and not env.services.endpoints
+
+
 class Lender:
     """Provide environments with the services that they need.
 
@@ -221,6 +226,15 @@ class Lender:
             judges=self._judges if "judge" in needs else {},
             endpoints=self.endpoints() if "endpoint" in needs else {},
         )
+
+    def complete(self, env: Environment[Any]) -> None:
+        """Give an environment that its owner has made the endpoint that `lacks_endpoint` misses.
+
+        Raises:
+            PluginError: the endpoint cannot be loaded or created.
+        """
+        if lacks_endpoint(env):
+            env.services = replace(env.services, endpoints=self.endpoints())
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return the endpoint of agents by its name, "default"."""

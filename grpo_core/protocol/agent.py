@@ -59,6 +59,7 @@ class AgentEnvironment(Environment[Data]):
     """
 
     needs: ClassVar[frozenset[Need]] = frozenset({"endpoint"})
+    """The service through which an agent reaches the policy; keep it where you add others."""
     max_turns: ClassVar[int] = 32
     """The most completions that an agent may ask for in one attempt."""
     agent_seconds: ClassVar[float] = 60.0
@@ -93,7 +94,7 @@ class AgentEnvironment(Environment[Data]):
         Raises:
             ConfigError: the class has neither, or a method that an agent takes the place of.
         """
-        for name in ("episode", "reply"):
+        for name in ("episode", "reply", "tools"):
             if getattr(cls, name) is not getattr(Environment, name):
                 raise ConfigError(
                     f"{cls.__qualname__} has an agent, which makes the whole attempt, so its "

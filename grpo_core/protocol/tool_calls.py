@@ -82,6 +82,29 @@ def _api_call(value: Any) -> ToolCall:
     return _call({"name": function.get("name"), "arguments": arguments, "id": value.get("id")})
 
 
+def sendable_calls(
+    text: str, format: ToolFormat, tools: Sequence[Mapping[str, Any]]
+) -> tuple[ToolCall, ...]:
+    """Return the calls in a text as clients of the OpenAI API get them; () if there are none.
+
+    A turn with a call whose form is wrong is text and holds no calls. So is one with arguments that
+    a client could not send back: NaN, the infinities, and halves of characters of UTF-16.
+
+    Args:
+        text: As for `read_calls`.
+        format: As for `read_calls`.
+        tools: As for `read_calls`.
+    """
+    calls = read_calls(text, format, tools)
+    try:
+        for call in calls:
+            fields = [call.name, dict(call.arguments)]
+            json.dumps(fields, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        return ()
+    return () if any(call.error for call in calls) else calls
+
+
 def text_beside_calls(text: str, format: ToolFormat) -> str:
     """Return a text without the calls that `read_calls` reads in it."""
     match format:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
@@ -17,52 +20,98 @@ from grpo_core.protocol.endpoint import (
     RefusedRequestError,
 )
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.tool_calls import read_calls, text_beside_calls
+from grpo_core.protocol.tool_calls import sendable_calls, text_beside_calls
 from grpo_core.protocol.types import Finish, Message, Rollout, Task
 from grpo_core.verify.agents import AgentConversation
 
-NextText = Callable[[Sequence[Message]], str | None]
-"""Returns the policy's next turn after the messages so far; None to say no more."""
+Answer = Callable[[CompletionRequest, Sequence[Message]], Awaitable[str | None]]
+"""Returns what the policy says to a request, whose messages are given without the task's prompt;
+None to refuse it."""
+Refusal = Literal["turns_exceeded", "context_length_exceeded"]
+_WORDS: dict[Refusal, str] = {
+    "turns_exceeded": "the attempt has no completion left",
+    "context_length_exceeded": "the messages leave no room for an answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Is a completion that an agent asked for."""
+
+    request: CompletionRequest
+    text: str | None
+    """What the policy said; None if it was refused."""
+
+    @property
+    def content(self) -> str:
+        """Return what the request holds, as text in which equal requests are equal.
+
+        The ids of calls are left out: they are numbers of this attempt.
+        """
+        prompt: Any = self.request.prompt
+        if not isinstance(prompt, str):
+            prompt = [_without_ids(part) for part in prompt]
+        tools = [dict(tool) for tool in self.request.tools]
+        return json.dumps([prompt, tools, self.request.json_schema], sort_keys=True, default=str)
 
 
 class ScriptedCompleter:
     """Answers requests by a script (a `Completer`).
 
     Args:
-        next_text: says what the policy says; it hears the policy's turns and what the agent added
-            to them.
+        answer: says what the policy says.
         max_turns: the most completions.
-        prompt: the messages of the task, which it does not hear.
+        prompt: the messages of the task.
+        clock: the clock of the agent, which stands still while the policy is asked.
+        refusal: the code with which requests are refused.
+        is_cut: whether each turn is one that its token budget has ended.
     """
 
     def __init__(
-        self, next_text: NextText, *, max_turns: int, prompt: str | tuple[Message, ...]
+        self,
+        answer: Answer,
+        *,
+        max_turns: int,
+        prompt: str | tuple[Message, ...],
+        clock: Call | None = None,
+        refusal: Refusal = "turns_exceeded",
+        is_cut: bool = False,
     ) -> None:
-        self._next_text, self._max_turns, self._prompt = next_text, max_turns, prompt
+        self._answer, self._max_turns, self._prompt = answer, max_turns, prompt
+        self._clock = clock or Call(math.inf)
+        self._refusal, self._is_cut = refusal, is_cut
         self.messages: tuple[Message, ...] = ()
         """What followed the prompt, as the last request and its answer have it."""
         self.turns = 0
+        self.asked: list[Asked] = []
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the next turns of the script; see `Completer.complete`."""
         heard = without_prompt(messages_of(request.prompt), self._prompt)
-        choices = [self._choice(request, heard) for _ in range(request.count)]
+        choices = [await self._choice(request, heard) for _ in range(request.count)]
         self.messages = (*heard, choices[-1].message)
         return CompletionAnswer(tuple(choices), prompt_tokens=len(heard))
 
-    def _choice(self, request: CompletionRequest, heard: Sequence[Message]) -> Choice:
-        text = self._next_text(heard) if self.turns < self._max_turns else None
-        if text is None:
-            raise RefusedRequestError("the policy says no more", code="turns_exceeded")
+    async def _choice(self, request: CompletionRequest, heard: Sequence[Message]) -> Choice:
         self.turns += 1
+        number, text = self.turns, None
+        if number <= self._max_turns:
+            with self._clock.stopped():
+                text = _as_decoded(await self._answer(request, heard))
+        self.asked.append(Asked(request, text))
+        if text is None:
+            self.turns -= 1
+            raise RefusedRequestError(_WORDS[self._refusal], code=self._refusal)
         message = Message("assistant", text)
-        calls = read_calls(text, "hermes", request.tools) if request.tools else ()
-        if calls and not any(call.error for call in calls):
+        calls = sendable_calls(text, "hermes", request.tools) if request.tools else ()
+        if calls:
             numbered = [
-                replace(call, id=f"call{self.turns}x{number}") for number, call in enumerate(calls)
+                replace(call, id=f"call{number}x{place}") for place, call in enumerate(calls)
             ]
             beside = text_beside_calls(text, "hermes").strip()
             message = Message("assistant", beside, tuple(numbered))
+        if self._is_cut:
+            return Choice(text, message, "length", (), (), ())
         is_call = message.tool_calls is not None
         return Choice(text, message, "tool_calls" if is_call else "stop", (), (), ())
 
@@ -81,18 +130,56 @@ class Recording(Completer, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AgentPlay:
+    """Says what came of an attempt by an agent with a scripted policy."""
+
+    rollout: Rollout
+    """The rollout, without tokens."""
+    asked: tuple[Asked, ...]
+    """What the agent asked for, in the order in which the policy answered."""
+    ended: bool
+    """Whether the agent ended by itself, and no refusal of a request ended it."""
+
+
 async def run_script(
-    conversation: AgentConversation, task: Task[Any], next_text: NextText, *, max_turns: int
-) -> tuple[Rollout, bool]:
+    conversation: AgentConversation,
+    task: Task[Any],
+    answers: Callable[[], Answer],
+    *,
+    max_turns: int,
+    refusal: Refusal = "turns_exceeded",
+    is_cut: bool = False,
+) -> AgentPlay:
     """Let an agent make an attempt with a scripted policy.
 
-    Returns:
-        The rollout, without tokens, and whether the agent ended by itself.
+    Args:
+        conversation: runs the agent.
+        task: the task.
+        answers: returns what answers the requests of one run; an agent that failed is run again.
+        max_turns: the most completions.
+        refusal: as for `ScriptedCompleter`.
+        is_cut: as for `ScriptedCompleter`.
     """
-    return await run_agent(
-        conversation,
-        lambda clock: ScriptedCompleter(next_text, max_turns=max_turns, prompt=task.prompt),
-    )
+    completers: list[ScriptedCompleter] = []
+
+    def begin(clock: Call) -> ScriptedCompleter:
+        completer = ScriptedCompleter(
+            answers(),
+            max_turns=max_turns,
+            prompt=task.prompt,
+            clock=clock,
+            refusal=refusal,
+            is_cut=is_cut,
+        )
+        completers.append(completer)
+        return completer
+
+    rollout, ended = await run_agent(conversation, begin)
+    if is_cut and rollout.finish == "stop":
+        rollout = replace(rollout, finish="length")
+    asked = completers[-1].asked if completers else ()
+    return AgentPlay(rollout, tuple(asked), ended)
 
 
 async def run_agent(
@@ -126,11 +213,18 @@ async def run_agent(
         said = () if completer is None else completer.messages
         return Rollout(said, "error", error=str(error)), False
     assert completer is not None, "an agent that ended was started"
-    if not completer.turns and not result.cut_off:
-        return Rollout((), "error", error="the agent ended without a request"), True
-    finish: Finish = "length" if result.cut_off else "stop"
-    rollout = Rollout(completer.messages, finish, returned=result.returned)
-    return rollout, not result.cut_off
+    ended = not result.cut_off
+    if not completer.turns:
+        reason = result.cut_off or "it ended without a request"
+        error_text = f"the agent got nothing from the policy: {reason}"
+        return Rollout((), "error", error=error_text), ended
+    finish: Finish = "stop" if ended else "length"
+    return Rollout(completer.messages, finish, returned=result.returned), ended
+
+
+def _as_decoded(text: str | None) -> str | None:
+    """Return a text as a policy's tokens give it: without halves of characters of UTF-16."""
+    return None if text is None else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def without_prompt(
@@ -147,3 +241,10 @@ def messages_of(prompt: str | tuple[int, ...] | tuple[Message, ...]) -> tuple[Me
     if isinstance(prompt, str):
         return (Message("user", prompt),)
     return tuple(part for part in prompt if isinstance(part, Message))
+
+
+def _without_ids(part: int | Message) -> Any:
+    if isinstance(part, int):
+        return part
+    calls = [(call.name, dict(call.arguments)) for call in part.tool_calls or ()]
+    return [part.role, part.content, calls]

@@ -77,6 +77,18 @@ class AgentConversation:
         self.endpoint = endpoint
         self._retries, self._start_seconds, self._judge = retries, start_seconds, judge
 
+    def without_retries(self) -> AgentConversation:
+        """Return the same with an agent that is not started again where it fails."""
+        return AgentConversation(
+            self._env,
+            self._task,
+            self._host,
+            endpoint=self.endpoint,
+            retries=0,
+            start_seconds=self._start_seconds,
+            judge=self._judge,
+        )
+
     async def open(self) -> Sequence[Message]:
         """Return nothing: the agent speaks first."""
         return ()

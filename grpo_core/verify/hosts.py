@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from grpo_core.calls.deadline import DeadlineError
 from grpo_core.calls.wire import decode, encode, prompt_digest
 from grpo_core.config.settings import JudgeConfig, SandboxConfig, VerifyConfig
-from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.environment import Environment, Need
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import EnvironmentToVerify, Executor, Op, Place, Request
 from grpo_core.protocol.spec import Spec
@@ -226,9 +226,14 @@ def create_worker_host(
     return PlaceHost(worker_place(described, size=size))
 
 
+def verdict_needs(env: Environment[Any]) -> frozenset[Need]:
+    """Return the services that verdicts need: all but the endpoint, which is for the agent."""
+    return env.needs - {"endpoint"}
+
+
 def _refuse_services(env: Environment[Any]) -> None:
-    """Raise ConfigError if the environment needs services."""
-    if needs := env.needs - {"endpoint"}:  # that is for the agent
+    """Raise ConfigError if verdicts need services."""
+    if needs := verdict_needs(env):
         raise ConfigError(
             f"{type(env).__qualname__} needs {', '.join(sorted(needs))}, "
             "which a worker process cannot reach; "

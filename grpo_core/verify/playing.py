@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, ToolCall, Verdict
-from grpo_core.verify.agent_scripts import run_script
+from grpo_core.verify.agent_scripts import Answer, Asked, run_script
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation, Conversations
 
@@ -90,6 +91,8 @@ class Played:
     """Whether the environment ended the dialogue, and neither the player nor the most turns did."""
     verdict: Verdict | None = None
     """The verdict, if it was asked for."""
+    asked: tuple[Asked, ...] = ()
+    """What an agent asked for."""
 
 
 async def play(
@@ -103,7 +106,8 @@ async def play(
     """Play a dialogue to its end, as a rollout does.
 
     A script ends after its last turn; the environment is still asked for a reply to it, which is
-    not part of the rollout, as a rollout ends with a turn of the policy.
+    not part of the rollout, as a rollout ends with a turn of the policy. To an agent, which asks
+    until it is content, the last turn is said again (see `answer_agent`).
 
     Args:
         conversations: speak for the environment.
@@ -112,12 +116,14 @@ async def play(
         max_turns: most turns of the policy.
         judge: whether the verdict is asked for.
     """
-    player = turns if callable(turns) else scripted(turns)
     conversation = conversations.conversation(task)
     if isinstance(conversation, AgentConversation):
-        rollout, ended = await run_script(conversation, task, player, max_turns=max_turns)
-        verdict = await conversation.verdict(rollout) if judge else None
-        return Played(rollout, (), ended, verdict)
+        talk = await run_script(
+            conversation, task, lambda: answer_agent(turns), max_turns=max_turns
+        )
+        verdict = await conversation.verdict(talk.rollout) if judge else None
+        return Played(talk.rollout, (), talk.ended, verdict, talk.asked)
+    player = turns if callable(turns) else scripted(turns)
     transcript = Transcript(max_turns, conversation)
     received: list[Sequence[Message]] = []
     unanswered: Sequence[Message] = ()
@@ -162,3 +168,27 @@ def scripted(script: Script) -> Player:
         return turns[number] if number < len(turns) else None
 
     return next_turn
+
+
+def answer_agent(turns: Script | Player) -> Answer:
+    """Return what answers the requests of an agent in one attempt.
+
+    The turns of a script are said in the order of the requests, whatever these hold, since an agent
+    may rewrite its history. Then the last turn is said again: an agent that goes on to ask comes to
+    its own end, as with a policy that has no more to say, and is not cut off by a refusal. A player
+    that returns None refuses the request.
+    """
+    if callable(turns):
+        player = turns
+
+        async def play_on(request: CompletionRequest, heard: Sequence[Message]) -> str | None:
+            return player(heard)
+
+        return play_on
+    *first, last = turns_of(turns) or ("",)
+    rest = iter(first)
+
+    async def say_next(request: CompletionRequest, heard: Sequence[Message]) -> str | None:
+        return next(rest, last)
+
+    return say_next

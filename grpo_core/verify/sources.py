@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.modelcache import cache_folder
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import Offer, PluginHost
-from grpo_core.plugins.services import Lender, open_executor
+from grpo_core.plugins.services import Lender, lacks_endpoint, open_executor
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.protocol.executor import Executor
@@ -139,10 +139,10 @@ class Sources:
         for name, member in config.members().items():
             if name in envs:
                 env, source_name, offer = envs[name], name, None
-                if "endpoint" in env.needs and not env.services.endpoints:
+                if lacks_endpoint(env):
                     host = host or PluginHost()
                     lender = lender or _lender(host, config)
-                    env.services = replace(env.services, endpoints=lender.endpoints())
+                    lender.complete(env)
                 verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()

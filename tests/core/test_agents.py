@@ -16,6 +16,8 @@ from grpo_core import AgentEnvironment, ConfigError, Services, TaskKey
 from grpo_core.config.settings import EndpointConfig, VerifyConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
+from grpo_core.verify.agent_scripts import run_script
+from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import Played, play
 
@@ -163,41 +165,17 @@ def test_a_program_that_hangs_is_killed_with_what_it_started() -> None:
 
 
 def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
-    class Slow:
-        def __call__(self, messages: Any) -> str:
-            return "right"
+    async def late(request: Any, heard: Any) -> str:
+        await asyncio.sleep(4)  # more than agent_seconds
+        return "right"
 
     async def work(verifier: Verifier) -> Any:
-        from contextlib import asynccontextmanager
-
-        from grpo_core.verify.agent_scripts import ScriptedCompleter
-        from grpo_core.verify.agents import AgentConversation
-
         (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
         conversation = verifier.conversation(task)
         assert isinstance(conversation, AgentConversation)
+        return await run_script(conversation, task, lambda: late, max_turns=5)
 
-        class Late(ScriptedCompleter):
-            clock: Any
-
-            async def complete(self, request: Any) -> Any:
-                with self.clock.stopped():
-                    await asyncio.sleep(4)  # more than agent_seconds
-                    return await super().complete(request)
-
-        @asynccontextmanager
-        async def admit(clock: Any) -> Any:
-            completer = Late(Slow(), max_turns=5, prompt=task.prompt)
-            completer.clock = clock
-            access = conversation.endpoint.admit(completer)
-            try:
-                yield access
-            finally:
-                await conversation.endpoint.dismiss(access.key)
-
-        return await conversation.run(admit)
-
-    assert run(agents.Failing, work, retries=0).returned == {"heard": ["right"]}
+    assert run(agents.Failing, work, retries=0).rollout.returned == {"heard": ["right"]}
 
 
 def test_nothing_is_left_after_100_agents() -> None:

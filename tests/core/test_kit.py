@@ -51,6 +51,7 @@ from .sampled import one_of_each_check, some_of
 sys.path.insert(0, str(Path(__file__).parent))
 
 import planted
+import planted_agents
 import planted_answers
 import planted_dialogues
 import planted_episodes
@@ -82,7 +83,9 @@ def sound() -> Report:
 def test_the_sound_twin_has_no_fault(sound: Report) -> None:
     assert not problems(sound), str(sound)
     of_dialogues = {
-        check for check in catalogue() if check.startswith(("reply.", "tool.", "episode."))
+        check
+        for check in catalogue()
+        if check.startswith(("reply.", "tool.", "episode.", "agent."))
     }
     assert {r.check for r in sound.results if r.status == "not_checked"} - of_dialogues == {
         "verdict.outage",
@@ -102,7 +105,8 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         *planted_answers.FAULTS.values(),
         *planted_dialogues.FAULTS.values(),
         *planted_episodes.FAULTS.values(),
-    }  # these have tests of their own below, or in test_kit_{answers,dialogues,episodes}.py
+        *planted_agents.FAULTS.values(),
+    }  # these have tests of their own below, or in test_kit_{answers,dialogues,episodes,agents}.py
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 

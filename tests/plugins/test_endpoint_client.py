@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 
 from grpo_core.train.run.serving import PolicyCompleter
 
@@ -557,6 +559,27 @@ def test_without_tools_a_call_is_text(clients: SimpleNamespace) -> None:
         choice = create(model="policy", messages=[USER], **more).choices[0]
         assert choice.message.content == called("add", a=2, b=3)
         assert (choice.message.tool_calls, choice.finish_reason) == (None, "stop")
+
+
+def test_json_of_a_schema_is_parsed_by_the_client(clients: SimpleNamespace) -> None:
+    class Point(BaseModel):
+        name: Literal["a", "b"]
+        x: Literal[1, 2, 3]
+
+    ask = partial(clients.policy.chat.completions.parse, model="policy", messages=[USER])
+    for seed in range(3):
+        answer = ask(response_format=Point, seed=seed, max_tokens=200)
+        assert isinstance(answer.choices[0].message.parsed, Point)
+
+
+def test_a_schema_that_cannot_be_followed_is_refused(clients: SimpleNamespace) -> None:
+    wrong = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": 5}}}
+    for name, wanted, reason in (
+        ("policy", wrong, "response_format: the JSON schema cannot be followed"),
+        ("scripted", {"type": "json_object"}, "response_format: this sampler cannot hold"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=reason):
+            getattr(clients, name).chat.completions.create(**CHAT, response_format=wanted)
 
 
 def test_the_unix_socket_answers_like_the_port(clients: SimpleNamespace) -> None:

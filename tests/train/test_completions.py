@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from grpo_core import Message
+from grpo_core import ConfigError, Message
 from grpo_core.protocol.endpoint import CompletionRequest, RefusedRequestError
-from grpo_core.protocol.sampler import Completion, SamplingParams
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import ToolCall
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.completions import (
+    generate,
     make_choice,
     prompt_tokens,
     random_key,
@@ -20,6 +22,7 @@ from grpo_core.train.rollout.completions import (
     token_budget,
 )
 
+from .samplers import Copyless
 from .test_tool_formats import NAMES, TOOLS, WRITTEN, ids, policy_of
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -190,3 +193,18 @@ def test_a_seed_fixes_the_random_numbers_of_each_completion() -> None:
     other = sampler_request((1, 2), SamplingParams(), key=keys[1], count=5)
     assert other.uniforms != request.uniforms
     assert other.seed != request.seed
+
+
+class Failing(Copyless):
+    """Cannot draw: for want of a tokenizer that is known, or of anything else."""
+
+    async def generate(self, request: Request) -> Completion:
+        raise ConfigError("the tokenizer is unknown")
+
+
+def test_only_a_schema_is_the_clients_to_leave_out() -> None:
+    request = sampler_request((1,), SamplingParams(), key=1, count=2)
+    with pytest.raises(ConfigError):
+        asyncio.run(generate(Failing(), request))
+    with pytest.raises(RefusedRequestError, match="response_format: the tokenizer is unknown"):
+        asyncio.run(generate(Failing(), replace(request, json_schema={})))

@@ -18,6 +18,7 @@ from grpo_core.protocol.tool_calls import (
     calls_of,
     format_of,
     read_calls,
+    sendable_calls,
     text_beside_calls,
 )
 from grpo_core.protocol.types import Message, ToolCall
@@ -138,7 +139,7 @@ def split_calls(
 ) -> tuple[str, tuple[ToolCall, ...]]:
     """Return the text that the policy wrote beside its calls of tools, and these calls.
 
-    A turn with a call whose form is wrong is text and holds no calls.
+    Which they are says `sendable_calls`.
 
     Args:
         tokenizer: its tokenizer.
@@ -150,8 +151,8 @@ def split_calls(
         return bare_text, ()
     text = str(tokenizer.decode(list(token_ids)))
     tool_format = frame.tool_format or format_of(tokenizer.chat_template)
-    calls = read_calls(text, tool_format, frame.tools)
-    if not calls or any(call.error for call in calls):
+    calls = sendable_calls(text, tool_format, frame.tools)
+    if not calls:
         return bare_text, ()
     beside = text_beside_calls(text, tool_format)
     for token in tokenizer.all_special_tokens:

@@ -17,7 +17,7 @@ from grpo_core.train.policy.constrained import Grammars
 from grpo_core.train.policy.decoding import Decoding
 
 _NO_LIMITS = SamplingConfig()
-_QUIET_SHARE, _GATHER_SHARE = 0.02, 0.05
+_QUIET_SHARE, _GATHER_SHARE = 0.05, 0.1
 """Shares of the time of the last batch: how long no request has to come until the next one begins,
 and how long it waits for further ones at most."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.sampler import (
     Completion,
     Request,
@@ -109,12 +109,14 @@ async def generate(sampler: Sampler, request: Request) -> Completion:
     """Return the completion of a request.
 
     Raises:
-        RefusedRequestError: the sampler cannot follow its JSON schema.
+        RefusedRequestError: the sampler cannot follow its JSON schema, or none with this model.
         Exception: it cannot be sampled.
     """
     try:
         return await sampler.generate(request)
-    except UnsupportedSchemaError as error:
+    except (UnsupportedSchemaError, UserError) as error:
+        if request.json_schema is None:
+            raise
         raise RefusedRequestError(f"response_format: {error}") from None
 
 
