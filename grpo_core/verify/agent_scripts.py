@@ -8,12 +8,13 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
     Access,
     Choice,
+    Completer,
     CompletionAnswer,
     CompletionRequest,
     RefusedRequestError,
@@ -86,9 +87,7 @@ class ScriptedCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the next turns of the script; see `Completer.complete`."""
-        heard = _messages_of(request.prompt)
-        if not isinstance(self._prompt, str) and heard[: len(self._prompt)] == self._prompt:
-            heard = heard[len(self._prompt) :]
+        heard = without_prompt(messages_of(request.prompt), self._prompt)
         choices = [await self._choice(request, heard) for _ in range(request.count)]
         self.messages = (*heard, choices[-1].message)
         return CompletionAnswer(tuple(choices), prompt_tokens=len(heard))
@@ -115,6 +114,20 @@ class ScriptedCompleter:
             return Choice(text, message, "length", (), (), ())
         is_call = message.tool_calls is not None
         return Choice(text, message, "tool_calls" if is_call else "stop", (), (), ())
+
+
+class Recording(Completer, Protocol):
+    """Answers the requests of an agent, and records what was said."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Return what followed the prompt, as the last request and its answer have it."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """Return the number of completions."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +161,10 @@ async def run_script(
         refusal: as for `ScriptedCompleter`.
         is_cut: as for `ScriptedCompleter`.
     """
+    completers: list[ScriptedCompleter] = []
 
-    def make(clock: Call | None = None) -> ScriptedCompleter:
-        return ScriptedCompleter(
+    def begin(clock: Call) -> ScriptedCompleter:
+        completer = ScriptedCompleter(
             answers(),
             max_turns=max_turns,
             prompt=task.prompt,
@@ -158,13 +172,35 @@ async def run_script(
             refusal=refusal,
             is_cut=is_cut,
         )
+        completers.append(completer)
+        return completer
 
-    completer = make()
+    rollout, ended = await run_agent(conversation, begin)
+    if is_cut and rollout.finish == "stop":
+        rollout = replace(rollout, finish="length")
+    asked = completers[-1].asked if completers else ()
+    return AgentPlay(rollout, tuple(asked), ended)
+
+
+async def run_agent(
+    conversation: AgentConversation, begin: Callable[[Call], Recording]
+) -> tuple[Rollout, bool]:
+    """Let an agent make an attempt.
+
+    Args:
+        conversation: runs the agent.
+        begin: returns what answers its requests, each time it is started; it gets the clock of the
+            agent, to be stopped while the agent waits.
+
+    Returns:
+        The rollout, without tokens, and whether the agent ended by itself.
+    """
+    completer: Recording | None = None
 
     @asynccontextmanager
     async def admit(clock: Call) -> AsyncIterator[Access]:
         nonlocal completer
-        completer = make(clock)
+        completer = begin(clock)
         access = conversation.endpoint.admit(completer)
         try:
             yield access
@@ -174,14 +210,16 @@ async def run_script(
     try:
         result = await conversation.run(admit)
     except GrpoError as error:
-        return AgentPlay(_failed(str(error), completer.messages), tuple(completer.asked), False)
+        said = () if completer is None else completer.messages
+        return Rollout(said, "error", error=str(error)), False
+    assert completer is not None, "an agent that ended was started"
+    ended = not result.cut_off
     if not completer.turns:
         reason = result.cut_off or "it ended without a request"
-        rollout = _failed(f"the agent got nothing from the policy: {reason}")
-    else:
-        finish: Finish = "length" if result.cut_off or is_cut else "stop"
-        rollout = Rollout(completer.messages, finish, returned=result.returned)
-    return AgentPlay(rollout, tuple(completer.asked), not result.cut_off)
+        error_text = f"the agent got nothing from the policy: {reason}"
+        return Rollout((), "error", error=error_text), ended
+    finish: Finish = "stop" if ended else "length"
+    return Rollout(completer.messages, finish, returned=result.returned), ended
 
 
 def _as_decoded(text: str | None) -> str | None:
@@ -189,11 +227,16 @@ def _as_decoded(text: str | None) -> str | None:
     return None if text is None else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def _failed(error: str, messages: tuple[Message, ...] = ()) -> Rollout:
-    return Rollout(messages, "error", error=error)
+def without_prompt(
+    messages: tuple[Message, ...], prompt: str | tuple[Message, ...]
+) -> tuple[Message, ...]:
+    """Return the messages of a request without those of the task's prompt, if it begins so."""
+    if isinstance(prompt, str) or messages[: len(prompt)] != prompt:
+        return messages
+    return messages[len(prompt) :]
 
 
-def _messages_of(prompt: str | tuple[int, ...] | tuple[Message, ...]) -> tuple[Message, ...]:
+def messages_of(prompt: str | tuple[int, ...] | tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the messages of a request; a text is one of the user, tokens are none."""
     if isinstance(prompt, str):
         return (Message("user", prompt),)

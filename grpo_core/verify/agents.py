@@ -11,9 +11,15 @@ from typing import Any
 
 from grpo_core.calls.call import Call, SharedCall
 from grpo_core.protocol.agent import AgentEnvironment
-from grpo_core.protocol.endpoint import Access, Endpoint
+from grpo_core.protocol.endpoint import (
+    Access,
+    CompletionRequest,
+    Endpoint,
+    RefusedRequestError,
+)
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.verify.agent_run import CUT_OFF, RETURNED
 from grpo_core.verify.conversation import Losses
@@ -146,3 +152,36 @@ class AgentConversation:
 
     def _described(self, error: Exception) -> str:
         return describe_failure(error, "agent", self._env.agent_seconds)
+
+
+def check_agent_request(
+    request: CompletionRequest, params: SamplingParams, *, used: int, most: int
+) -> None:
+    """Raise RefusedRequestError if a request contradicts the run, or is one too many.
+
+    Args:
+        request: the request.
+        params: how the run samples.
+        used: the completions of the attempt so far.
+        most: how many it may ask for.
+    """
+    for name, wanted, own in (
+        ("temperature", request.temperature, params.temperature),
+        ("top_p", request.top_p, params.top_p),
+    ):
+        if wanted is not None and wanted != own:
+            raise RefusedRequestError(
+                f"{name} is {wanted:g}, but this run samples with {name}={own:g}, on which "
+                f"its training depends; leave {name} out, or set sampling.{name} of the run"
+            )
+    if request.seed is not None:
+        raise RefusedRequestError(
+            "seed cannot be chosen: with one seed all attempts at a task would be the same; "
+            "leave it out, the run has a seed of its own"
+        )
+    if used + request.count > most:
+        raise RefusedRequestError(
+            f"this attempt may ask for {most} completions (max_turns), and this would be "
+            f"number {used + request.count}",
+            code="turns_exceeded",
+        )

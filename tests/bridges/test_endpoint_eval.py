@@ -16,6 +16,7 @@ from ..plugins.endpoint import Endpoint
 from .evaluated import (
     FRAIL,
     GUESS,
+    HERE,
     RANKED,
     SHOP,
     TALE,
@@ -261,3 +262,54 @@ def test_two_evaluations_at_endpoints_are_compared_by_task(
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)["pass_rate"]
     assert (found["before"], found["after"]) == (0.5, 1.0), found
+
+
+def test_an_agent_drives_the_model_behind_the_endpoint(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Its requests pass on, with histories and limits; what it returned is judged, and kept for later."""
+
+    def reply(asked: dict[str, Any]) -> Any:
+        index = asked["messages"][0]["content"].split()[-1]
+        said = ["wrong", "right" if index != "1" else "wrong", "end"]
+        return 200, chat(says(said[len(asked["messages"]) // 2]))
+
+    endpoint.reply = reply
+    agent = f"{HERE.parent / 'core' / 'agent_envs.py'}:Asking"
+    found = evaluate(agent, endpoint.url, tmp_path / "out", "--max-new-tokens", 9)
+    assert passed(found) == 0.75
+    assert found["usage"]["requests"] == 24 == len(endpoint.asked)
+    assert {asked["max_tokens"] for asked in endpoint.asked} == {9}
+    assert len({asked["seed"] for asked in endpoint.asked}) == 24
+    lines = list(read_lines(tmp_path / "out" / "attempts.jsonl"))
+    assert len(lines) == 8
+    for line in lines:
+        assert len(line["returned"]["heard"]) == 3
+        assert [m["role"] for m in line["messages"]] == ["assistant", "user"] * 2 + ["assistant"]
+        assert line["turn_lengths"] == [20, 20, 20]
+    endpoint.asked.clear()
+    assert evaluate(agent, endpoint.url, tmp_path / "out", "--max-new-tokens", 9) == {
+        **found,
+        "seconds": pytest.approx(0, abs=100),
+    }
+    assert endpoint.asked == []
+
+
+def test_an_agent_without_answers_is_an_error_and_a_wrong_key_ends_all(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    agent = f"{HERE.parent / 'core' / 'agent_envs.py'}:Asking"
+    endpoint.reply = lambda asked: (503, {"error": {"message": "down"}})
+    few = ("--tasks", 1, "--samples", 1, "--retries", 0, "--set", "verify.retries=0")
+    found = evaluate(agent, endpoint.url, tmp_path / "a", *few)
+    assert found["results"][0]["unscored"] == 1
+    assert "the endpoint failed: HTTP status 503: down" in next(iter(found["errors"]))
+    endpoint.reply = lambda asked: (401, {"error": {"message": "no"}})
+    done = invoke(agent, endpoint.url, tmp_path / "b", *few)
+    assert done.exit_code == 2
+    assert "refuses the request: HTTP status 401: no" in done.stderr
+    long = {"error": {"message": "maximum context length is 8"}}
+    endpoint.reply = lambda asked: (
+        (400, long) if len(asked["messages"]) > 2 else (200, chat(says("x")))
+    )
+    found = evaluate(agent, endpoint.url, tmp_path / "c", *few)
+    assert found["results"][0]["refused"] == {"context": 1}
+    assert found["results"][0]["clipped"] == 1.0

@@ -428,7 +428,7 @@ class LeavesFolders(Sums):
 
 class LeavesProcesses(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
-        subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220 - that is the fault
+        subprocess.Popen(["sleep", "60"])
         return await super().agent(task, client)
 
 

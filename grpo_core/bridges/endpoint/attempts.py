@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
+from grpo_core.bridges.endpoint.agents import play_agent
 from grpo_core.bridges.endpoint.chat import Dialogue, Turn
 from grpo_core.bridges.endpoint.policy import RemotePolicy
 from grpo_core.bridges.endpoint.types import Refusal, Usage
@@ -21,6 +22,7 @@ from grpo_core.protocol.types import (
     Verdict,
 )
 from grpo_core.runs.folder import attempt_line
+from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.playing import Transcript
 from grpo_core.verify.sources import Source, Sources
@@ -73,6 +75,7 @@ class Attempt:
             "tokens": sum(rollout.turn_lengths),
             "turn_lengths": list(rollout.turn_lengths),
             **({"error": rollout.error} if rollout.error else {}),
+            **({} if rollout.returned is None else {"returned": rollout.returned}),
             **({"refused": self.refused} if self.refused else {}),
             "usage": asdict(self.usage),
         }
@@ -94,6 +97,7 @@ class Attempt:
             error=line.get("error", ""),
             reply_dropped=line.get("reply_dropped", False),
             turn_lengths=tuple(line["turn_lengths"]),
+            returned=line.get("returned"),
         )
         verdict = None if line["verdict"] is None else Verdict.from_json(line["verdict"])
         key = TaskKey(**line["key"])
@@ -126,9 +130,21 @@ async def play(
     source = sources[task.key.env]
     conversation = sources.conversation(task)
     try:
-        playing = _Playing(task, number, conversation, limits)
-        await playing.to_the_end(policy, seed)
-        attempt = playing.attempt()
+        if isinstance(conversation, AgentConversation):
+            rollout, usage, refused = await play_agent(
+                policy,
+                conversation,
+                task,
+                number,
+                turns=limits.turns,
+                tokens=limits.tokens,
+                seed=seed,
+            )
+            attempt = Attempt(task.key, number, rollout, usage=usage, refused=refused)
+        else:
+            playing = _Playing(task, number, conversation, limits)
+            await playing.to_the_end(policy, seed)
+            attempt = playing.attempt()
         if not is_judged_alone(source):
             return attempt
         verdict = await conversation.verdict(attempt.rollout)

@@ -26,8 +26,6 @@ from grpo_core.calls.api_client import ApiClient
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
-from grpo_core.protocol.agent import AgentEnvironment
-from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group, Task, TaskKey
 from grpo_core.report.summary import Summary, summarize
 from grpo_core.verify.checks import offered_tools
@@ -223,14 +221,9 @@ def limits_of(source: Source, config: RunConfig) -> Limits:
     """Return the limits of an attempt at a task of an environment.
 
     Raises:
-        ConfigError: its tools cannot be offered, or it has an agent.
+        ConfigError: its tools cannot be offered.
     """
     env = source.env
-    if isinstance(env, AgentEnvironment):
-        raise ConfigError(
-            f"{type(env).__qualname__} has an agent, which reaches only a policy of this machine; "
-            "measure it with --run or --model instead of --endpoint"
-        )
     tokens = config.sampling.max_new_tokens or env.max_new_tokens
     return Limits(env.max_turns, tokens, offered_tools(env))
 

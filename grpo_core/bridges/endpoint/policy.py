@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from grpo_core.bridges.endpoint.chat import Dialogue, Turn, read_body, read_turn
@@ -25,6 +26,7 @@ from grpo_core.bridges.endpoint.types import ModelSettings, Refusal, Usage
 from grpo_core.calls.api_client import ApiClient, CallError, Kind
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.runs.store import JsonStore
 
 _FIRST_PAUSE_SECONDS = 0.5
@@ -96,8 +98,20 @@ class RemotePolicy:
         if self._cache is not None:
             self._cache.close()
 
+    @property
+    def params(self) -> SamplingParams:
+        """Return how tokens are drawn."""
+        return self._settings.params
+
     async def turn(
-        self, dialogue: Dialogue, *, limit: int, seed: int, sample: int, tools: Sequence[Any]
+        self,
+        dialogue: Dialogue,
+        *,
+        limit: int,
+        seed: int,
+        sample: int,
+        tools: Sequence[Any],
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> Turn:
         """Return the next turn of a dialogue.
 
@@ -107,13 +121,17 @@ class RemotePolicy:
             seed: the seed of the request.
             sample: number of the attempt at its task; equal requests of others have own answers.
             tools: the descriptions of the tools that the policy may call.
+            more: further fields of the request, which take the place of others.
 
         Raises:
             CallError: the server gave no answer, however often it was asked.
             ConfigError: it refuses the key, the model or a setting.
             StoppedError: a stop was requested meanwhile.
         """
-        body = request_body(self._settings, dialogue, limit=limit, seed=seed, tools=tools)
+        body = {
+            **request_body(self._settings, dialogue, limit=limit, seed=seed, tools=tools),
+            **more,
+        }
         name = self._cache_name(body, sample)
         if self._cache is not None:
             cached = self._cache.get(name, lambda value: read_turn(value, has_tools=bool(tools)))

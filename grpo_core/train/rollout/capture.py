@@ -30,13 +30,13 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
-    check_schema,
     generate,
     make_choice,
     prompt_tokens,
     sampler_request,
     sampling_params,
 )
+from grpo_core.verify.agents import check_agent_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,9 @@ class Capture:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
-        self._check(request)
+        check_agent_request(
+            request, self._drawing.params, used=self._turns, most=self._budget.turns
+        )
         start = self._start_of(request)
         count = self._tokens_for(request, start)
         self._turns += request.count
@@ -191,31 +193,6 @@ class Capture:
             return (Message("assistant", self._drawing.policy.decode(segment.token_ids)),)
         shared = len(prompt) if not isinstance(prompt, str) else 0
         return history[shared:] if history[:shared] == prompt else history
-
-    def _check(self, request: CompletionRequest) -> None:
-        """Raise RefusedRequestError if a request contradicts the run, or is one too many."""
-        check_schema(request, self._drawing.sampler)
-        params, most = self._drawing.params, self._budget.turns
-        for name, wanted, used in (
-            ("temperature", request.temperature, params.temperature),
-            ("top_p", request.top_p, params.top_p),
-        ):
-            if wanted is not None and wanted != used:
-                raise RefusedRequestError(
-                    f"{name} is {wanted:g}, but this run samples with {name}={used:g}, on which "
-                    f"its training depends; leave {name} out, or set sampling.{name} of the run"
-                )
-        if request.seed is not None:
-            raise RefusedRequestError(
-                "seed cannot be chosen: with one seed all attempts at a task would be the same; "
-                "leave it out, the run has a seed of its own"
-            )
-        if self._turns + request.count > most:
-            raise RefusedRequestError(
-                f"this attempt may ask for {most} completions (max_turns), and this would be "
-                f"number {self._turns + request.count}",
-                code="turns_exceeded",
-            )
 
     def _params(self, request: CompletionRequest) -> SamplingParams:
         return sampling_params(request, self._drawing.params)

@@ -1,0 +1,205 @@
+"""Let agents drive a model behind an endpoint: their requests pass through one of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from grpo_core.bridges.endpoint.chat import Dialogue, Turn
+from grpo_core.bridges.endpoint.policy import RemotePolicy, StoppedError
+from grpo_core.bridges.endpoint.types import Refusal, Usage
+from grpo_core.calls.api_client import CallError
+from grpo_core.calls.call import Call
+from grpo_core.protocol.endpoint import (
+    Choice,
+    CompletionAnswer,
+    CompletionRequest,
+    RefusedRequestError,
+)
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.types import Message, Rollout, Task
+from grpo_core.verify.agent_scripts import messages_of, run_agent, without_prompt
+from grpo_core.verify.agents import AgentConversation, check_agent_request
+
+
+class RemoteCompleter:
+    """Answers the requests of one agent by a model behind an endpoint (a `Completer`).
+
+    Args:
+        policy: takes the turns.
+        task: the task of the attempt.
+        number: number of the attempt among those at its task.
+        turns: the most completions.
+        tokens: the most tokens of one.
+        seed: with the task and the number, fixes the seeds of the requests.
+        clock: is stopped while the agent waits for the policy.
+
+    Attributes:
+        messages: what followed the prompt, as the last request and its answer have it.
+        turns: number of completions.
+        lengths: number of tokens of each.
+        usage: what they cost.
+        refused: why the server refused one.
+        failure: why the model could not be asked.
+    """
+
+    def __init__(
+        self,
+        policy: RemotePolicy,
+        task: Task[Any],
+        number: int,
+        *,
+        turns: int,
+        tokens: int,
+        seed: int,
+        clock: Call,
+    ) -> None:
+        self._policy, self._task, self._number = policy, task, number
+        self._most_turns, self._most_tokens = turns, tokens
+        self._seed, self._clock = seed, clock
+        self._asked: Counter[str] = Counter()
+        """How often each text was to be continued."""
+        self.messages: tuple[Message, ...] = ()
+        self.turns = 0
+        self.lengths: list[int] = []
+        self.usage = Usage()
+        self.refused: Refusal | None = None
+        self.failure: Exception | None = None
+
+    async def complete(self, request: CompletionRequest) -> CompletionAnswer:
+        """Return the completions of a request; see `Completer.complete`."""
+        check_agent_request(request, self._policy.params, used=self.turns, most=self._most_turns)
+        dialogue = _dialogue(request)
+        self.turns += request.count
+        try:
+            with self._clock.stopped():
+                turns = await asyncio.gather(
+                    *(self._turn(request, dialogue) for _ in range(request.count))
+                )
+        except BaseException:
+            self.turns -= request.count
+            raise
+        choices = tuple(map(_choice, turns))
+        said = (*messages_of(request.prompt), choices[0].message)
+        self.messages = without_prompt(said, self._task.prompt)
+        return CompletionAnswer(choices, turns[0].usage.prompt_tokens)
+
+    async def _turn(self, request: CompletionRequest, dialogue: Dialogue) -> Turn:
+        """Return one completion.
+
+        Raises:
+            RefusedRequestError: it does not fit the model's context.
+            GrpoError: the model could not be asked; `failure` has the reason.
+        """
+        more: dict[str, Any] = {"stop": list(request.stop)} if request.stop else {}
+        if request.json_schema is not None:
+            schema = {"name": "answer", "schema": request.json_schema, "strict": True}
+            more["response_format"] = {"type": "json_schema", "json_schema": schema}
+        try:
+            turn = await self._policy.turn(
+                dialogue,
+                limit=min(self._most_tokens, request.max_tokens or self._most_tokens),
+                seed=self._next_seed(dialogue),
+                sample=self._number,
+                tools=request.tools,
+                more=more,
+            )
+        except (CallError, ConfigError, StoppedError) as error:
+            self.failure = error
+            raise GrpoError(f"the model cannot be asked: {error}") from None
+        self.usage += turn.usage
+        self.refused = turn.refused or self.refused
+        if turn.refused == "context":
+            raise RefusedRequestError(
+                "the messages do not fit the model's context; shorten them",
+                code="context_length_exceeded",
+            )
+        self.lengths.append(turn.tokens)
+        return turn
+
+    def _next_seed(self, dialogue: Dialogue) -> int:
+        """Return the seed of a request, which depends on what is continued and how often it was."""
+        text = json.dumps(dialogue.fields(), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        self._asked[digest] += 1
+        place = ("endpoint", self._seed, self._number, digest, self._asked[digest])
+        return self._task.key.rng(*place).getrandbits(31)
+
+
+async def play_agent(
+    policy: RemotePolicy,
+    conversation: AgentConversation,
+    task: Task[Any],
+    number: int,
+    *,
+    turns: int,
+    tokens: int,
+    seed: int,
+) -> tuple[Rollout, Usage, Refusal | None]:
+    """Let an agent make an attempt; one that failed may be started several times.
+
+    Args:
+        policy: takes the turns.
+        conversation: runs the agent.
+        task: the task.
+        number: number of the attempt among those at its task.
+        turns: the most completions.
+        tokens: the most tokens of one.
+        seed: with the task and the number, fixes the seeds of the requests.
+
+    Returns:
+        The rollout of the last start, what all starts cost, and why the server refused a turn.
+
+    Raises:
+        ConfigError: the server refuses the key, the model or a setting.
+        StoppedError: a stop was requested, and a request would have had to be repeated.
+    """
+    completers: list[RemoteCompleter] = []
+
+    def begin(clock: Call) -> RemoteCompleter:
+        completer = RemoteCompleter(
+            policy, task, number, turns=turns, tokens=tokens, seed=seed, clock=clock
+        )
+        completers.append(completer)
+        return completer
+
+    rollout, _ = await run_agent(conversation, begin)
+    usage = sum((each.usage for each in completers), start=Usage())
+    if not completers:
+        return rollout, usage, None
+    last = completers[-1]
+    if isinstance(last.failure, CallError):
+        return replace(rollout, finish="error", error=str(last.failure)), usage, None
+    if last.failure is not None:
+        raise last.failure
+    return replace(rollout, turn_lengths=tuple(last.lengths)), usage, last.refused
+
+
+def _dialogue(request: CompletionRequest) -> Dialogue:
+    """Return what a request continues.
+
+    Raises:
+        RefusedRequestError: it is tokens, which only the policy of a run continues, or no text.
+    """
+    prompt = request.prompt
+    if not isinstance(prompt, str):
+        messages = tuple(part for part in prompt if isinstance(part, Message))
+        if len(messages) < len(prompt):
+            raise RefusedRequestError(
+                "a prompt of tokens cannot be continued by a model behind an endpoint; send text"
+            )
+        prompt = messages
+    try:
+        return Dialogue(prompt)
+    except ConfigError as error:
+        raise RefusedRequestError(str(error)) from None
+
+
+def _choice(turn: Turn) -> Choice:
+    message = Message("assistant", turn.text, turn.tool_calls)
+    finish: Any = "tool_calls" if turn.tool_calls else turn.finish
+    return Choice(turn.text, message, finish, token_ids=(), tokens=(), logprobs=())
