@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "compare": Entry(
             "grpo_core.cli.compare",
-            "Compare two runs or evaluations on the same held-out tasks.",
+            "Compare two runs or evaluations on the same held-out tasks, B against A.",
         ),
         "export": Entry(
             "grpo_core.cli.export",

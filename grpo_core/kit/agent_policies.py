@@ -75,18 +75,21 @@ def hostile_policies(subject: Subject, index: int) -> Policies:
     }
 
 
-def calling_policies(tools: Sequence[Tool]) -> Policies:
-    """Return policies that call an agent's tools, wrongly or always in the same way.
+def right_calls(tools: Sequence[Tool]) -> dict[str, str]:
+    """Return policies that call an agent's tools as they are described, always in the same way.
 
-    By chance, one of them may be right at a task.
+    By chance, one of them may be right at a task; so may one of `wrong_calls`.
     """
-    right = {f"{call} in every turn": call for call in islice(sample_calls(tools), _CALLS)}
-    wrong = {
+    return {f"{call} in every turn": call for call in islice(sample_calls(tools), _CALLS)}
+
+
+def wrong_calls(tools: Sequence[Tool]) -> dict[str, str]:
+    """Return policies that call an agent's tools wrongly."""
+    return {
         f"{kind} ({tool.name})": text
         for tool in tools[:_TOOLS]
         for kind, text in malformed_calls(tool).items()
     }
-    return {**right, **wrong}
 
 
 def _quoting(subject: Subject, index: int) -> Policies:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.kit.agent_policies import right_calls, tools_of
 from grpo_core.kit.agents import require_agents
 from grpo_core.kit.players import IGNORANT, Clock
 from grpo_core.kit.reply_secrets import MOST_SECRETS, holds, is_much, known_answers, tells
@@ -46,14 +47,22 @@ async def check_secret(subject: Subject) -> str:
     if subject.env.answer_in_prompt:
         raise NotCheckedError("the environment declares answer_in_prompt = True")
     secrets = _secrets(subject)
+    played = await subject.agents.play(*_first(subject))
+    kinds = {**IGNORANT, **right_calls(tools_of(played.asked)), "a wrong answer": None}
     clock, tried = Clock(_SECONDS), 0
-    for kind, text in {**IGNORANT, "a wrong answer": None}.items():
+    for kind, text in kinds.items():
         if clock.up and tried:
             break
         for what, by_task in secrets.items():
             await _check(subject, what, by_task, kind, text)
         tried += 1
     return f"the requests that hear {tried} kinds of talk do not tell {' or '.join(secrets)}"
+
+
+def _first(subject: Subject) -> tuple[Task[Any], Sequence[str]]:
+    """Return a task and the turns of its reference."""
+    task, text = subject.answered[0]
+    return task, split_turns(text)
 
 
 def _secrets(subject: Subject) -> dict[str, dict[int, str]]:

@@ -14,10 +14,11 @@ from grpo_core.calls.deadline import DeadlineError, within
 from grpo_core.kit.agent_ends import ENDS
 from grpo_core.kit.agent_policies import (
     Turns,
-    calling_policies,
     hostile_policies,
     ordinary_policies,
+    right_calls,
     tools_of,
+    wrong_calls,
 )
 from grpo_core.kit.agent_replays import Attempted, Meeting, difference
 from grpo_core.kit.endings import ATTEMPTS
@@ -36,7 +37,7 @@ _SECONDS = 6.0
 """No further attempt is begun after this time."""
 _TOGETHER_SECONDS = 60.0
 """The most seconds for agents that run at once."""
-_MEETING_SECONDS = 5.0
+_MEETING_SECONDS = 10.0
 """How long the requests of agents that run at once wait for each other."""
 
 
@@ -82,7 +83,8 @@ async def _check_calls(subject: Subject) -> int:
     One of them may be right at a task by chance, but not at two that have different references.
     """
     played = await subject.agents.play(subject.tasks[0], reference_turns(subject, 0))
-    policies = calling_policies(tools_of(played.asked))
+    tools = tools_of(played.asked)
+    policies = {**right_calls(tools), **wrong_calls(tools)}
     tasks = [
         *subject.tasks[:1],
         *[task for task, text in subject.answered if text != subject.references[0]][:1],

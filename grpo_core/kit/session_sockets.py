@@ -30,6 +30,7 @@ ANSWER, OTHER = "grpo", "other"
 """What the socket answers, and what everything else does that must not be reached."""
 _MOST_MEMORY_MB = 300
 """How much the memory of this process may grow while commands send and receive without end."""
+_SETTLE_SECONDS = 0.2
 _LEAVE_SECONDS = 3.0
 """How soon connections end after the command that made them."""
 CLIENT = f"""
@@ -306,6 +307,7 @@ async def _play(
 def _left(listening: Listening, kept: int) -> int:
     """Return how many connections a command has left open, once they had time to end."""
     end = time.monotonic() + _LEAVE_SECONDS
+    time.sleep(_SETTLE_SECONDS)  # the newest may not have been accepted yet
     while (left := listening.connections - kept) > 0 and time.monotonic() < end:
         time.sleep(0.05)
     return max(0, left)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
@@ -21,6 +21,7 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.policy.memory import Workload
+from grpo_core.train.rollout.completions import prompt_tokens
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps
 from grpo_core.train.run.measure import decoded_together
@@ -149,7 +150,11 @@ class Sft:
     def _segment(self, example: Example) -> Segment | None:
         """Return the tokens of an example; None if it is too long."""
         policy = self.actor.policy
-        prompt_ids = policy.encode(example.prompt)
+        prompt_ids = (
+            policy.encode(example.prompt)
+            if example.request is None
+            else prompt_tokens(policy, example.request)
+        )
         answer_ids = policy.encode_answer(example.prompt, example.answer)
         if self._longest is not None and len(prompt_ids) + len(answer_ids) > self._longest:
             return None
@@ -180,7 +185,8 @@ class Sft:
                 "file: --data FILE.jsonl"
             )
         source = self.actor.sources[task.key.env]
-        if isinstance(answer, str) and not source.verifier.has_episodes:
+        has_agents = source.verifier.has_agents
+        if isinstance(answer, str) and not source.verifier.has_episodes and not has_agents:
             return [Example(task.prompt, answer)]
         played = await play(self.actor.sources, task, answer, max_turns=source.env.max_turns)
         if played.rollout.error:
@@ -188,6 +194,12 @@ class Sft:
                 f"the reference answer of environment {task.key.env!r} for task {task.key.index} "
                 f"cannot be played: {played.rollout.error}"
             )
+        if has_agents:  # each of whose requests has a prompt of its own
+            return [
+                Example(cast(Any, asked.request.prompt), asked.text, asked.request)
+                for asked in played.asked
+                if asked.text is not None
+            ]
         messages = played.rollout.messages
         return [
             Example(_continued(task.prompt, messages[:place]), message.content)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,7 +47,7 @@ class Sums(AgentEnvironment[Any]):
     max_new_tokens = 32
     levels = False
     trusted = True
-    agent_seconds = 2.0
+    agent_seconds = 30.0
 
     def task(self, key: TaskKey) -> Task[Any]:
         rng = key.rng()
@@ -212,8 +213,8 @@ class WaitsForNumbers(Sums):
 
     async def agent(self, task: Task[Any], client: Any) -> Any:
         said = await super().agent(task, client)
-        while not said.isdigit():
-            await asyncio.sleep(0.1)
+        if not said.isdigit():
+            await asyncio.Event().wait()
         return said
 
 
@@ -324,6 +325,25 @@ class TellsByTheTool(Submits):
         return submitted[0] or "" if submitted else ""
 
 
+class TellsInResults(Submits):
+    """Has its tool answer with the sum."""
+
+    async def agent(self, task: Task[Any], client: Any) -> Any:
+        messages = self.prompt(task)
+        for _ in range(2):
+            message = await ask(client, messages, tools=[TOOL])
+            totals = [self.submitted(call) for call in message.tool_calls or ()]
+            if not totals or totals[0] == str(task.data):
+                break
+            result = f"no, it is {task.data}"
+            messages.append(message)
+            messages += [
+                {"role": "tool", "tool_call_id": call.id, "content": result}
+                for call in message.tool_calls
+            ]
+        return totals[0] if totals else ""
+
+
 class DumpsItsData(Sums):
     """Sends the policy what is for the verifier, though not the answer itself."""
 
@@ -394,9 +414,15 @@ class HatesCutTurns(Sums):
 # agent.close
 
 
+def new_folder() -> Path:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "notes.txt").write_text("notes")
+    return folder
+
+
 class LeavesFolders(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
-        Path(tempfile.mkdtemp(), "notes.txt").write_text("notes")
+        new_folder()
         return await super().agent(task, client)
 
 
@@ -425,15 +451,16 @@ class LeavesWhenCancelled(Sums):
     """Removes its folder at its end alone."""
 
     async def agent(self, task: Task[Any], client: Any) -> Any:
-        folder = Path(tempfile.mkdtemp())
         from openai import BadRequestError
+
+        folder = new_folder()
 
         try:
             said = await super().agent(task, client)
         except BadRequestError:
-            folder.rmdir()
+            shutil.rmtree(folder)
             raise
-        folder.rmdir()
+        shutil.rmtree(folder)
         return said
 
 
@@ -453,6 +480,7 @@ FAULTS: Mapping[type[AgentEnvironment[Any]], str] = {
     Blocks: "agent.apart",
     TellsTheSum: "agent.secret",
     TellsByTheTool: "agent.secret",
+    TellsInResults: "agent.secret",
     DumpsItsData: "agent.secret",
     NeedsWhatIsReturned: "agent.cut_off",
     PassesWhatIsCutOff: "agent.cut_off",

@@ -39,7 +39,12 @@ def test_a_fault_of_an_agent_is_found_by_its_check_where_the_sound_twin_is_valid
     assert sound.status == "valid", sound.message
 
 
-@pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Submits, planted.Commands)))
+def test_a_program_is_an_agent_that_is_cut_off_and_runs_again() -> None:
+    found = results(planted.Commands, "agent.repeat", "agent.cut_off")
+    assert {found[check].status for check in ("agent.repeat", "agent.cut_off")} == {"valid"}
+
+
+@pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Submits,)))
 def test_honest_agents_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "agent", "floor.empty", "floor.cheats", "safety")
     assert not [result for result in found.values() if result.status == "invalid"]

@@ -91,7 +91,7 @@ def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_ow
     not_asked = {result.check for result in report.results if result.status == "not_checked"}
     assert not {"verdict.reference", "floor.near", "floor.suffix", "floor.listed"} & not_asked
     about_dialogues = {
-        check for check in not_asked if check.startswith(("reply.", "tool.", "episode."))
+        check for check in not_asked if check.startswith(("reply.", "tool.", "episode.", "agent."))
     }
     assert len(not_asked - about_dialogues) <= 7, not_asked
 

@@ -41,7 +41,8 @@ def test_every_fault_names_checks_that_exist() -> None:
 def test_every_check_finds_a_fault_of_the_catalogue_but_one() -> None:
     faults, _ = entries()
     named = {check for entry in faults for check in entry.checks}
-    assert set(known_checks()) - named <= {"floor.code"}  # it needs a sandbox
+    others = {check for check in known_checks() if check.startswith("agent.")}  # test_kit_agents.py
+    assert set(known_checks()) - named - others <= {"floor.code"}  # it needs a sandbox
 
 
 @pytest.mark.parametrize("part", catalogue.PARTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -416,11 +417,11 @@ def _end_is_noted(scene: Scene) -> None:
 
 
 def _written(run: Path) -> int:
-    return sum(
-        path.stat().st_size
-        for path in (run / "metrics.jsonl", run / "rollouts.jsonl")
-        if path.exists()
-    )
+    size = 0
+    for path in (run / "metrics.jsonl", run / "rollouts.jsonl"):
+        with contextlib.suppress(FileNotFoundError):  # it is moved to a compressed part
+            size += path.stat().st_size
+    return size
 
 
 def _saved(run: Path) -> str:

@@ -13,7 +13,16 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from grpo_core import Environment, Episode, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import (
+    AgentEnvironment,
+    Environment,
+    Episode,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
@@ -127,6 +136,39 @@ def test_each_turn_of_a_reference_is_learned_after_what_was_said_before_it(setti
     for name in ("examples", "tokens/trained", "loss", "grad_norm"):
         assert logged(tmp_path / "run", name) == logged(tmp_path / "file", name)
     assert logged(tmp_path / "run", "examples") == [2]
+
+
+class AsksAgain(AgentEnvironment[str]):
+    """Has an agent that asks twice, with a history of its own."""
+
+    max_turns = 2
+    max_new_tokens = 4
+    trusted = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, "name a letter:", "b")
+
+    async def agent(self, task: Task[str], client: Any) -> str:
+        said = await client.completions.create(model="policy", prompt=f"{task.prompt}now!")
+        prompt = f"more than {said.choices[0].text}:"
+        return str((await client.completions.create(model="policy", prompt=prompt)).choices[0].text)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return Verdict({"reward": Reward(0.0)})
+
+    def reference(self, task: Task[str]) -> Sequence[str]:
+        return ("abc", "zz")
+
+
+def test_each_request_of_an_agent_is_learned_with_its_turn_of_the_reference(settings, tmp_path):
+    rows = [("name a letter:now!", "abc"), ("more than abc:", "zz")]
+    data = written(tmp_path / "rows.jsonl", [{"prompt": p, "completion": c} for p, c in rows])
+    from_file = sft(settings, environment=None, steps=1, sft={"data": data, "batch_size": 2})
+    Trainer(from_file, policy=tiny_policy(), folder=tmp_path / "file").run()
+    config = sft(settings, steps=1, sft={"batch_size": 1}, eval={"tasks": 0})
+    Trainer(config, AsksAgain(), policy=tiny_policy(), folder=tmp_path / "run").run()
+    for name in ("examples", "tokens/trained", "loss", "grad_norm"):
+        assert logged(tmp_path / "run", name) == logged(tmp_path / "file", name)
 
 
 def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
 from grpo_core.runs.lines import user_values
@@ -24,6 +25,8 @@ class Example:
 
     prompt: str | tuple[Message, ...]
     answer: str
+    request: CompletionRequest | None = None
+    """The request of an agent that has this prompt; None: it is of an environment or a file."""
 
 
 def read_examples(path: Path) -> list[Example]:
