@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         left = int(self.headers["Content-Length"])
         if self.path == "/stuck":
-            time.sleep(20)
+            time.sleep(6)
         size = left
         while left and (part := self.rfile.read(min(left, 1 << 16))):
             left -= len(part)
