@@ -198,6 +198,8 @@ def test_a_seed_fixes_the_random_numbers_of_each_completion() -> None:
 class Failing(Copyless):
     """Cannot draw: for want of a tokenizer that is known, or of anything else."""
 
+    follows_schemas = True
+
     async def generate(self, request: Request) -> Completion:
         raise ConfigError("the tokenizer is unknown")
 
@@ -208,3 +210,5 @@ def test_only_a_schema_is_the_clients_to_leave_out() -> None:
         asyncio.run(generate(Failing(), request))
     with pytest.raises(RefusedRequestError, match="response_format: the tokenizer is unknown"):
         asyncio.run(generate(Failing(), replace(request, json_schema={})))
+    with pytest.raises(RefusedRequestError, match="response_format: this sampler cannot hold"):
+        asyncio.run(generate(object(), replace(request, json_schema={})))  # type: ignore[arg-type]

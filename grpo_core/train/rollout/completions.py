@@ -97,21 +97,18 @@ def random_key(seed: int | None, number: int) -> int:
     return int.from_bytes(digest[:16], "big")
 
 
-def check_schema(request: CompletionRequest, sampler: Sampler) -> None:
-    """Raise RefusedRequestError if the request has a JSON schema and the sampler follows none."""
-    if request.json_schema is not None and not follows_schemas(sampler):
-        raise RefusedRequestError(
-            "response_format: this sampler cannot hold completions to JSON; leave it out"
-        )
-
-
 async def generate(sampler: Sampler, request: Request) -> Completion:
     """Return the completion of a request.
 
     Raises:
-        RefusedRequestError: the sampler cannot follow its JSON schema, or none with this model.
+        RefusedRequestError: it has a JSON schema, which the sampler cannot follow, or not with this
+            model.
         Exception: it cannot be sampled.
     """
+    if request.json_schema is not None and not follows_schemas(sampler):
+        raise RefusedRequestError(
+            "response_format: this sampler cannot hold completions to JSON; leave it out"
+        )
     try:
         return await sampler.generate(request)
     except (UnsupportedSchemaError, UserError) as error:

@@ -15,7 +15,6 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.completions import (
-    check_schema,
     generate,
     make_choice,
     prompt_tokens,
@@ -55,7 +54,6 @@ class PolicyCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
-        check_schema(request, self._sampler)
         prompt_ids = prompt_tokens(self._policy, request)
         count = token_budget(self._policy, request, prompt_ids, default=self._default_tokens)
         params = sampling_params(request, self._params)
