@@ -30,6 +30,7 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
+    check_schema,
     generate,
     make_choice,
     prompt_tokens,
