@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import ConfigError, Message
@@ -159,6 +159,7 @@ def test_an_answer_that_holds_no_turn_is_a_failed_call(body: bytes) -> None:
         read_turn(read_body(body), has_tools=True)
 
 
+@settings(deadline=None)  # a busy machine is no fault
 @given(message=JSON, finish=JSON, usage=JSON, calls=JSON, has_tools=st.booleans())
 def test_no_answer_is_an_exception_of_another_kind(
     message: Any, finish: Any, usage: Any, calls: Any, has_tools: bool
