@@ -370,7 +370,7 @@ def test_a_json_schema_holds_the_answer_and_the_tokens_are_kept() -> None:
     assert segment.token_ids == choice.token_ids
     assert 0 < agent.kept_mass < 1
     with pytest.raises(RefusedRequestError, match="response_format"):
-        asyncio.run(agent.complete(ask(*PROMPT, json_schema={"type": 5})))
+        asyncio.run(agent.complete(ask(*PROMPT, json_schema={"type": "nothing"})))
     with pytest.raises(RefusedRequestError, match="cannot hold"):
         asyncio.run(capture(Saying("x")).complete(request))
     assert agent.failure is None
