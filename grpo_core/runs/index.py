@@ -189,9 +189,7 @@ class RolloutIndex:
     ) -> list[RolloutRow]:
         """Return a page of the rollouts that the filter chooses."""
         return [
-            RolloutRow(
-                *row[:8], bool(row[8]), *row[9:12], bool(row[12]), *row[13:15], json.loads(row[15])
-            )
+            _rollout_row(row)
             for row in self._page(
                 f"SELECT {ROLLOUT_COLUMNS} FROM {ROLLOUTS}",
                 joined([*group_conditions(where), *rollout_conditions(where)]),
@@ -217,7 +215,7 @@ class RolloutIndex:
     def flips(self, *, split: str | None = None, offset: int = 0, limit: int = 100) -> list[Flip]:
         """Return the tasks that passed at a step and failed at the next one that had them."""
         rows = self._file.rows(FLIPS, [split, limit, offset])
-        return [Flip(*row[:3], int(row[3]), *row[4:]) for row in rows]
+        return [Flip(*(*row[:3], int(row[3]), *row[4:])) for row in rows]
 
     def read(self, group: int) -> JsonObject:
         """Return a group as the log holds it.
@@ -299,6 +297,12 @@ class RolloutIndex:
 
 def _group_row(row: tuple[Any, ...]) -> GroupRow:
     """Return the row of `GROUP_COLUMNS` as what it is."""
-    level, draw = row[7], int(row[8])
+    seed, draw, dead = int(row[6]), int(row[8]), bool(row[19])
     counts = map(int, row[9:15])
-    return GroupRow(*row[:6], int(row[6]), level, draw, *counts, *row[15:19], bool(row[19]))
+    return GroupRow(*(*row[:6], seed, row[7], draw, *counts, *row[15:19], dead))
+
+
+def _rollout_row(row: tuple[Any, ...]) -> RolloutRow:
+    """Return the row of `ROLLOUT_COLUMNS` as what it is."""
+    passed, duplicate, parts = bool(row[8]), bool(row[12]), json.loads(row[15])
+    return RolloutRow(*(*row[:8], passed, *row[9:12], duplicate, *row[13:15], parts))

@@ -51,7 +51,7 @@ class IndexFile:
         self._lock = threading.RLock()
         self._temporary: Path | None = None
         self._path = log.path.with_name(INDEX)
-        self._last: tuple[str, int, bytes] | None = None
+        self._last: tuple[int, int, bytes] | None = None
         """The inode of the file that was read last, and the position and bytes of its last line."""
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(
