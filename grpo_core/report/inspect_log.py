@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,11 +40,9 @@ def write_inspect_log(
     try:
         from inspect_ai.log import EvalLog, write_eval_log
     except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "a log of inspect-ai", "inspect", package=error.name or ""
-        ) from None
+        raise MissingExtraError("--to inspect", "inspect", package=error.name or "") from None
     model = str(config["model"]["name"])
-    samples = [sample for group in groups for sample in samples_of(group, model)]
+    samples = [_as_text(sample) for group in groups for sample in samples_of(group, model)]
     log = EvalLog.model_validate(
         {
             "status": "success",
@@ -71,22 +70,27 @@ def samples_of(group: JsonObject, model: str) -> Iterator[JsonObject]:
             "messages": [_message(message) for message in (*asked, *line["messages"])],
             "output": _output(line, model, said[-1] if said else ""),
             "scores": _scores(verdict) if verdict["error"] is None else None,
-            "metadata": finite(
-                {
-                    "step": group["step"],
-                    "key": group["key"],
-                    "draw": group["draw"],
-                    "advantage": line["advantage"],
-                    "tokens": line["tokens"],
-                    "finish": line["finish"],
-                    "detail": verdict["detail"],
-                    "metrics": verdict["metrics"],
-                }
-            ),
+            "metadata": {
+                "step": group["step"],
+                "key": group["key"],
+                "draw": group["draw"],
+                "advantage": line["advantage"],
+                "tokens": line["tokens"],
+                "finish": line["finish"],
+                "detail": verdict["detail"],
+                "metrics": verdict["metrics"],
+            },
             "error": None
             if verdict["error"] is None
             else {"message": verdict["error"], "traceback": "", "traceback_ansi": ""},
         }
+
+
+def _as_text(sample: JsonObject) -> JsonObject:
+    """Return a sample without lone surrogates, which the log cannot hold, and without NaN."""
+    text = json.dumps(finite(sample), ensure_ascii=False, default=str)
+    value: JsonObject = json.loads(text.encode("utf-8", "replace"))
+    return value
 
 
 def _message(message: JsonObject) -> JsonObject:

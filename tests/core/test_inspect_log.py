@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> Path:
                 Message("assistant", "Answer: 3 <script>\u2028"),
             )
         ),
-        Rollout((Message("assistant", "Answer: 4"),), finish="length"),
+        Rollout((Message("assistant", "Answer: 4 \ud800"),), finish="length"),
         Rollout((Message("assistant", "Answer: 5"),)),
     ]
     verdicts = [
@@ -110,7 +110,6 @@ def test_what_cannot_be_written_is_refused(
 
 
 def test_without_inspect_ai_the_extra_is_named(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("grpo_core")
     blocked = "import sys; sys.modules['inspect_ai'] = None; sys.modules['inspect_ai.log'] = None; "
     command = "from grpo_core.cli.app import main; main()"
     done = subprocess.run(
