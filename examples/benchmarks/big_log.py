@@ -51,6 +51,7 @@ def varied(
             words = [word for message in line["messages"] for word in message["content"].split()]
             rng.shuffle(words)
             text = " ".join([*words, f"so it is {rng.randrange(100_000)}"])
+            changed.pop("policy_tokens", None)  # without them, more rollouts make 1 GB
             changed["messages"] = [{"role": "assistant", "content": text}]
             if rng.random() < 0.1 and line["verdict"]["error"] is None:
                 changed["verdict"] = line["verdict"] | {"total": rng.random(), "answer": "7"}

@@ -28,7 +28,7 @@ from grpo_core.runs.attempts import (
     update_line,
     without_texts,
 )
-from grpo_core.runs.index import INDEX, RolloutIndex
+from grpo_core.runs.index import INDEX, IndexBusyError, RolloutIndex
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.seal import (
@@ -276,8 +276,10 @@ class RunFolder:
             return ""
         try:
             if self._index is None:
-                self._index = RolloutIndex.open(self.path, extend=False)
+                self._index = RolloutIndex.open(self.path, extend=False, waits=False)
             self._index.extend(at_most_bytes=_INDEXED_AT_ONCE)
+        except IndexBusyError:
+            return ""  # a viewer is doing it
         except (ConfigError, OSError, sqlite3.Error) as error:
             self._has_no_index = True
             self.close_index()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.index_file import INDEX, IndexFile, Progress
+from grpo_core.runs.index_file import INDEX, IndexBusyError, IndexFile, Progress
 from grpo_core.runs.lines import JsonObject, parse_line, unreadable
 from grpo_core.runs.log import READ_ERRORS, LineLog
 from grpo_core.runs.members import read
@@ -51,6 +51,7 @@ __all__ = [
     "Facets",
     "Filter",
     "Flip",
+    "IndexBusyError",
     "GroupRow",
     "Order",
     "Progress",
@@ -72,7 +73,12 @@ class RolloutIndex:
 
     @classmethod
     def open(
-        cls, run: Path, *, progress: Progress | None = None, extend: bool = True
+        cls,
+        run: Path,
+        *,
+        progress: Progress | None = None,
+        extend: bool = True,
+        waits: bool = True,
     ) -> RolloutIndex:
         """Return the index of a run, with everything that the log holds now.
 
@@ -82,12 +88,14 @@ class RolloutIndex:
             run: the run folder.
             progress: is told how far the index is; the first time it reads the whole log.
             extend: False: only what is indexed already.
+            waits: whether to wait while another process extends the index.
 
         Raises:
             ConfigError: the log or the index cannot be read, or a line is damaged.
+            IndexBusyError: another process extends the index.
         """
         log = LineLog(run.absolute() / "rollouts.jsonl")
-        index = cls(IndexFile(log), log)
+        index = cls(IndexFile(log, waits=waits), log)
         if extend:
             try:
                 index.extend(progress=progress)
