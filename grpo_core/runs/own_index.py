@@ -1,4 +1,4 @@
-"""Extend the index of a run's rollouts in the process that writes the run, at no risk to the run."""
+"""Extend the index of rollouts in the process that writes the run, at no risk to the run."""
 
 from __future__ import annotations
 
