@@ -135,28 +135,40 @@ class RolloutIndex:
             "SELECT min(step), max(step), count(*), total(rollouts) FROM groups"
         )[0]
 
-        def names(sql: str) -> tuple[str, ...]:
-            return tuple(name for (name,) in self._file.rows(sql))
+        def names(sql: str, *values: str) -> tuple[str, ...]:
+            return tuple(name for (name,) in self._file.rows(sql, values))
 
+        environments = names("SELECT DISTINCT environment FROM groups ORDER BY 1")
+        # Verdicts of an environment have the same parts always, so one of them tells all.
+        parts = {
+            part
+            for environment in environments
+            for part in names(
+                "SELECT key FROM json_each((SELECT r.parts FROM groups AS g CROSS JOIN rollouts AS "
+                "r ON r.group_id = g.id WHERE g.environment = ? AND r.error IS NULL LIMIT 1))",
+                environment,
+            )
+        }
         return Facets(
             Range(low, high),
             names("SELECT DISTINCT split FROM groups ORDER BY 1"),
-            names("SELECT DISTINCT environment FROM groups ORDER BY 1"),
-            # Verdicts of an environment have the same parts always.
-            names(
-                "SELECT DISTINCT key FROM (SELECT DISTINCT parts FROM (SELECT min(r.parts) AS parts"
-                f" FROM {ROLLOUTS} WHERE r.error IS NULL GROUP BY g.environment)), "
-                "json_each(parts) ORDER BY 1"
-            ),
+            environments,
+            tuple(sorted(parts)),
             groups,
             int(rollouts),
         )
 
     def count(self, where: Filter = ALL) -> Count:
         """Return how many groups and rollouts a filter chooses."""
-        condition, values = joined([*group_conditions(where), *rollout_conditions(where)])
+        conditions = rollout_conditions(where)
+        if of_groups := group_conditions(where):
+            condition, values = joined(of_groups)
+            chosen = f"r.group_id IN (SELECT g.id FROM groups AS g WHERE {condition})"
+            conditions.append((chosen, values))
+        condition, values = joined(conditions)
         (row,) = self._file.rows(
-            f"SELECT count(DISTINCT r.group_id), count(*) FROM {ROLLOUTS} WHERE {condition}", values
+            f"SELECT count(DISTINCT r.group_id), count(*) FROM rollouts AS r WHERE {condition}",
+            values,
         )
         return Count(*row)
 
@@ -171,9 +183,13 @@ class RolloutIndex:
     ) -> list[GroupRow]:
         """Return a page of the groups that have a rollout that the filter chooses."""
         conditions = group_conditions(where)
-        if of_rollouts := rollout_conditions(where):
+        if of_rollouts := rollout_conditions(where, row_by_row=True):
             condition, values = joined(of_rollouts)
-            chosen = f"g.id IN (SELECT r.group_id FROM rollouts AS r WHERE {condition})"
+            chosen = (
+                f"EXISTS (SELECT 1 FROM rollouts AS r WHERE r.group_id = g.id AND {condition})"
+                if where.text
+                else f"g.id IN (SELECT r.group_id FROM rollouts AS r WHERE {condition})"
+            )
             conditions.append((chosen, values))
         return [
             _group_row(row)
@@ -200,7 +216,7 @@ class RolloutIndex:
             _rollout_row(row)
             for row in self._page(
                 f"SELECT {ROLLOUT_COLUMNS} FROM {ROLLOUTS}",
-                joined([*group_conditions(where), *rollout_conditions(where)]),
+                joined([*group_conditions(where), *rollout_conditions(where, row_by_row=True)]),
                 f"{ROLLOUT_ORDERS[order]} {'DESC' if descending else 'ASC'} NULLS LAST, r.id",
                 offset,
                 limit,
