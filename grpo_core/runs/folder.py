@@ -60,7 +60,8 @@ class RunFolder:
         self.path = path.absolute()
         """The absolute path: code that changes the working directory does not move the run."""
         self._logs = {
-            name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")
+            name: LineLog(self.path / name)
+            for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl")
         }
 
     @classmethod
@@ -205,6 +206,10 @@ class RunFolder:
                 json.dumps({"step": step, **line, "advantage": advantage}, default=str)
             )
 
+    def alarm(self, values: Mapping[str, Any]) -> None:
+        """Append one line to alarms.jsonl; NaN (not measured) and infinities become null."""
+        self._logs["alarms.jsonl"].append(json.dumps(finite(values), allow_nan=False, default=str))
+
     def log(self, text: str) -> None:
         """Append an entry to log.txt in printable form.
 
@@ -224,6 +229,14 @@ class RunFolder:
             ConfigError: a line is damaged.
         """
         return self._logs["metrics.jsonl"].lines()
+
+    def alarm_lines(self) -> Iterator[JsonObject]:
+        """Yield the lines of alarms.jsonl, which runs without alarms and older runs do not have.
+
+        Raises:
+            ConfigError: a line is damaged.
+        """
+        return self._logs["alarms.jsonl"].lines()
 
     def rollout_lines(self, steps: Sequence[int] | None = None) -> Iterator[JsonObject]:
         """Yield the lines of rollouts.jsonl and of its compressed parts.
@@ -310,7 +323,7 @@ class Unwritten(RunFolder):
 
     def _ignore(self, *arguments: Any, **named: Any) -> None: ...
 
-    start = cards = metrics = rollouts = log = finish = sync = cut = compress_logs = _ignore
+    start = cards = metrics = rollouts = alarm = log = finish = sync = cut = compress_logs = _ignore
 
     def marks(self) -> dict[str, Mark]:
         """Return no marks, because only the writing process knows the logs."""
