@@ -243,6 +243,7 @@ class Run:
         batch = await self.method.collect(step)
         self._record(batch)
         alarms, alarm_metrics = await self._alarms.look(batch)
+        self._report(alarms)
         metrics = await self.method.update(batch) | alarm_metrics
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
@@ -257,7 +258,6 @@ class Run:
         self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
         for warning in self._watch.look(metrics):
             self._journal.warn_again(warning)
-        self._report(alarms)
         self._stop_reason = self._stopping.look(line)
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
@@ -290,8 +290,6 @@ class Run:
         for alarm in alarms:
             self.folder.alarm(alarm.to_json())
             self._journal.raise_alarm(alarm.step, alarm.title, alarm.message)
-        if alarms:
-            self._saving.note(self.done)  # with the lines of the alarms
         if alarms and self._config.alarms.stop:
             titles = ", ".join(alarm.title for alarm in alarms)
             self._actor.stop.make(

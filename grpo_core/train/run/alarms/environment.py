@@ -78,7 +78,9 @@ class EnvironmentWatch:
         detectors = [detector for _, detector in self._canaries.values()]
         if self._duplicates is not None:
             detectors.append(self._duplicates[1])
-        return sum(each.active for each in (*self._episodes.values(), *detectors))
+        return sum(detector.active for detector in detectors) + sum(
+            episode.active for episode in self._episodes.values()
+        )
 
     def step(self, seen: Seen) -> list[Alarm]:
         """Look at the attempts of a step; return the alarms that begin."""

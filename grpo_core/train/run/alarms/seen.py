@@ -58,9 +58,8 @@ class Seen:
     @property
     def tasks(self) -> list[Task[Any]]:
         """Return the tasks, each once, in their order."""
-        return list(
-            {group[0].group.task.key: group[0].group.task for group in self.groups}.values()
-        )
+        tasks = (group[0].group.task for group in self.groups)
+        return list({task.key: task for task in tasks}.values())
 
     @property
     def best(self) -> Scored:
