@@ -14,6 +14,8 @@ SURE = 0.01
 
 It need not be spent over the looks: each alarm also needs its own change, for which that is done.
 """
+NOTICED = 0.05
+"""The same where a rise excuses what else is seen."""
 LONGER = 0.5
 """By what share completions have to grow."""
 ENTROPY_LEFT = 0.25
@@ -22,7 +24,7 @@ SOLVED = 0.9
 """Pass rate above which the policy has nothing left to explore."""
 LESS_LIKELY = 0.1
 """Nats per token that reference answers have to lose."""
-PATIENCE = 5
+PATIENCE = 20
 """Looks without the sign after which it has gone away."""
 
 
@@ -129,7 +131,7 @@ def longer_for_reward(length: Windows, passed: Windows, chance: float) -> Findin
     if (
         not reward.exceeds(SURE)
         or not longer.exceeds(spent(chance, length.look), by=LONGER * longer.before)
-        or passing.exceeds(0.05)
+        or passing.exceeds(NOTICED)
     ):
         return None
     return Finding(
@@ -141,17 +143,12 @@ def longer_for_reward(length: Windows, passed: Windows, chance: float) -> Findin
     )
 
 
-def certain_without_reward(
-    entropy: Windows, passed: Windows, chance: float, *, least_gain: float
-) -> Finding | None:
+def certain_without_reward(entropy: Windows, passed: Windows, chance: float) -> Finding | None:
     """Find that most of the entropy is gone, and the reward has not risen.
 
     It means that the policy has stopped trying other answers before it has found a better one. Of a
     policy that has learned its task nothing else is expected, so it counts only while fewer than
     90 % pass.
-
-    Args:
-        least_gain: a rise of the reward that is worth the entropy.
     """
     if entropy.compared is None or passed.compared is None:
         return None
@@ -164,7 +161,7 @@ def certain_without_reward(
     if (
         passing.after >= SOLVED
         or not fallen.stays_below(spent(chance, entropy.look), by=most)
-        or not reward.stays_below(SURE, by=least_gain)
+        or reward.exceeds(NOTICED)
     ):
         return None
     return Finding(

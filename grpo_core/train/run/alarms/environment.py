@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.protocol.environment import Environment
 from grpo_core.report.floors import shorten
 from grpo_core.train.run.alarms import drifts
 from grpo_core.train.run.alarms.canaries import Asked
@@ -21,8 +20,6 @@ AUDIT_WINDOW = 2
 """The same for audits, which are asked every `alarms.every` steps."""
 COLLAPSED = 0.25
 """By how much the share of equal answers to different tasks has to exceed what is natural."""
-LEAST_GAIN = 0.05
-"""A rise of the reward, as a share of its range, that is worth a loss of entropy."""
 CANARY = "canary paid"
 DUPLICATES = "duplicates"
 LENGTH = "length against reward"
@@ -39,7 +36,6 @@ class EnvironmentWatch:
 
     Args:
         name: the name of the environment in task keys.
-        env: the environment.
         chance: the chance of a false alarm of each comparison in a run; 1 over it is the least
             expected number of looks until a false alarm of each change detector.
         audit_judges: names of judges that are asked but never paid for.
@@ -48,14 +44,11 @@ class EnvironmentWatch:
     def __init__(
         self,
         name: str,
-        env: Environment[Any],
         *,
         chance: float,
         audit_judges: Sequence[str] = (),
     ) -> None:
         self._name, self._chance = name, chance
-        low, high = env.reward_range
-        self._least_gain = LEAST_GAIN * (high - low)
         self._judges = [f"metric/judge/{judge}" for judge in audit_judges]
         self._windows: dict[str, Windows] = {}
         self._episodes: dict[str, Episode] = {}
@@ -90,9 +83,7 @@ class EnvironmentWatch:
         length, entropy, passed = (self._windows[m] for m in ("length", "entropy", "passed"))
         found = {
             (LENGTH, ""): drifts.longer_for_reward(length, passed, self._chance),
-            (ENTROPY, ""): drifts.certain_without_reward(
-                entropy, passed, self._chance, least_gain=self._least_gain
-            ),
+            (ENTROPY, ""): drifts.certain_without_reward(entropy, passed, self._chance),
             (AUDIT, "passed"): drifts.against_audit(
                 passed, "the pass rate", self._chance, may_stand=True
             ),

@@ -82,24 +82,15 @@ class Sums:
     @classmethod
     def of(cls, groups: Iterable[Sequence[tuple[float, float]]]) -> Sums:
         """Return the sums over groups, each given by (measure, reward) of its attempts."""
-        total = cls()
+        totals = [0.0] * len(fields(cls))
         for pairs in filter(None, groups):
-            x = math.fsum(x for x, _ in pairs) / len(pairs)
-            r = math.fsum(r for _, r in pairs) / len(pairs)
-            total += cls(
-                1.0,
-                x,
-                x * x,
-                r,
-                r * r,
-                x * r,
-                float(len(pairs)),
-                math.fsum(x for x, _ in pairs),
-                math.fsum(r for _, r in pairs),
-                math.fsum(r * r for _, r in pairs),
-                math.fsum(x * r for x, r in pairs),
-            )
-        return total
+            n, x = len(pairs), math.fsum(x for x, _ in pairs)
+            r = math.fsum(r for _, r in pairs)
+            rr, xr = math.fsum(r * r for _, r in pairs), math.fsum(x * r for x, r in pairs)
+            mean_x, mean_r = x / n, r / n
+            of_group = (1.0, mean_x, mean_x**2, mean_r, mean_r**2, mean_x * mean_r, n, x, r, rr, xr)
+            totals = [total + value for total, value in zip(totals, of_group, strict=True)]
+        return cls(*totals)
 
     def to_json(self) -> list[float]:
         """Return the sums in the order of the fields."""

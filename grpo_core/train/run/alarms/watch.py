@@ -36,9 +36,7 @@ class AlarmWatch:
         self._watched = {
             source.name: (
                 source,
-                EnvironmentWatch(
-                    source.name, source.env, chance=config.alarms.chance, audit_judges=judges
-                ),
+                EnvironmentWatch(source.name, chance=config.alarms.chance, audit_judges=judges),
             )
             for source in sources
         }
