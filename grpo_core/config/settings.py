@@ -546,9 +546,9 @@ class AlarmConfig(Section):
     """Look for reward hacking and collapse at every step. Weights, tasks and random numbers of the
     run are the same with and without alarms."""
     every: Annotated[int, Field(ge=0)] = 10
-    """Every this many steps, judge answers that must not be paid (canaries), audit the step's
-    attempts, and measure the log-probability of reference answers; 0: never, and look only at the
-    attempts of each step."""
+    """In the first step and every this many steps, judge answers that must not be paid (canaries),
+    audit the step's attempts, and measure the log-probability of reference answers; 0: never, and
+    look only at the attempts of each step."""
     tasks: Positive = 16
     """Most tasks of a step on which each canary is tried, and held-out tasks whose reference
     answers are measured."""

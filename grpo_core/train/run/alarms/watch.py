@@ -47,7 +47,8 @@ class AlarmWatch:
             return [], {}
         alarms: list[Alarm] = []
         metrics: dict[str, float] = {}
-        is_due = self._config.every > 0 and batch.step % self._config.every == 0
+        every = self._config.every
+        is_due = every > 0 and (batch.step == 1 or batch.step % every == 0)
         for source, watch in self._watched.values():
             seen = Seen.of(batch.step, batch.groups, source.name)
             if not seen.groups:
