@@ -2,7 +2,7 @@
 
     python examples/benchmarks/alarms.py --out runs/alarms [--seeds 0 1 2] [--only holes|honest]
 
-Each hole of `holes.py` is planted in sums that a model of about 250,000 random weights learns in
+Each hole of `holes.py` is planted in sums that a model of about 110,000 random weights learns in
 seconds. A warm start on answers of which some are right, some wrong and some use the hole takes the
 model to where a pretrained one begins; then GRPO runs on the verifier with the hole. The hole is in
 use from the first step on in which a tenth of the attempts is paid at least half without being
@@ -37,7 +37,7 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.verify.playing import turns_of
 
 HERE = Path(__file__).absolute().parent
-WARM_STEPS, STEPS, HONEST_STEPS = 300, 60, 120
+WARM_STEPS, STEPS, HONEST_STEPS = 250, 60, 120
 EXAMPLES = 4_000
 HONEST: Mapping[str, Mapping[str, Any]] = {
     "arithmetic": {"env": {"shots": 0}, "sampling": {"max_new_tokens": 24}},
@@ -75,7 +75,7 @@ def warm_start(folder: Path, seed: int, steps: int) -> dict[str, Any]:
         "steps": steps,
         "seed": seed,
         "model": {"name": str(folder / "model"), "dtype": "float32"},
-        "sft": {"batch_size": 64, "data": str((folder / "answers.jsonl").absolute())},
+        "sft": {"batch_size": 32, "data": str((folder / "answers.jsonl").absolute())},
         "lora": {"enabled": False},
         "optimizer": {"lr": 3e-3, "betas": [0.9, 0.95], "max_grad_norm": 1.0},
         "schedule": {"name": "linear", "warmup": 20},
@@ -102,7 +102,7 @@ def training(folder: Path, seed: int, steps: int) -> dict[str, Any]:
 def prepare(folder: Path, env: Environment[Any], name: str, seed: int, used: float) -> None:
     """Make model, answers and warm start in `folder`, unless they exist."""
     if not (folder / "answers.jsonl").exists():
-        make_model(folder / "model", characters(), seed, hidden=96, layers=2)
+        make_model(folder / "model", characters(), seed, hidden=64, layers=2)
         write_examples(folder / "answers.jsonl", env, name, seed, used)
     train_or_read([warm_start(folder, seed, WARM_STEPS)], folder / "warm")
 
@@ -173,6 +173,7 @@ def run_honest(name: str, folder: Path, seed: int, options: argparse.Namespace) 
         **training(folder, seed, options.honest_steps),
         "environment": name,
         "alarms": {"every": options.every},
+        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95]},
         **more,
     }
     lines = train_or_read([settings], folder / "grpo")

@@ -51,6 +51,7 @@ class Audited(Letters):
 class Digits(Letters):
     """Pays for the digit that the prompt asks for, and not for the same answer to every task."""
 
+    answer_in_prompt = True
     max_new_tokens = 4
 
     def task(self, key: TaskKey) -> Task[str]:

@@ -243,6 +243,36 @@ def test_each_sign_is_an_alarm_soon_and_once(expected, after):
     assert all(math.isfinite(value) for value in alarm.values.values())
 
 
+def scores(rewards: list[float], audits: list[float]) -> dict[TaskKey, dict[str, float]]:
+    return {
+        TaskKey("simulated", "eval", index, 0): {"reward": reward, "audit": audit}
+        for index, (reward, audit) in enumerate(zip(rewards, audits, strict=True))
+    }
+
+
+@pytest.mark.parametrize(
+    ("held_out", "audit", "subjects"),
+    [(0.8, 0.8, set()), (0.3, 0.3, {"held-out tasks"}), (0.8, 0.0, {"held-out audit"})],
+)
+def test_an_evaluation_that_does_not_confirm_the_reward_is_an_alarm(held_out, audit, subjects):
+    rng, watch = random.Random(5), watched()
+    for step in range(1, 41):
+        watch.step(simulated(step, rng, reward=0.3 if step <= 20 else 0.8))
+
+    def drawn(share: float) -> list[float]:
+        return [float(rng.random() < share) for _ in range(256)]
+
+    before = scores(drawn(0.3), drawn(0.3))
+    alarms = [
+        alarm
+        for step in (40, 41)
+        for alarm in watch.evaluated(step, before, scores(drawn(held_out), drawn(audit)))
+    ]
+    assert {alarm.subject for alarm in alarms} == subjects
+    assert len(alarms) == len(subjects)
+    assert all(alarm.shown and alarm.shown.key.split == "eval" for alarm in alarms)
+
+
 def test_a_state_that_went_through_json_goes_on_as_the_original_does():
     rng = random.Random(4)
     steps = [
@@ -278,23 +308,24 @@ def test_a_paid_canary_is_an_alarm_in_log_folder_terminal_and_metrics(settings, 
     trainer = trained(tmp_path / "run", {**settings, "steps": 4}, Hollow(), every=2)
     lines = list(trainer.folder.alarm_lines())
     (line,) = (line for line in lines if line["subject"] == "silence")
-    assert line["step"] == 2
+    assert line["step"] == 1
     assert line["name"] == "canary paid"
     assert line["environment"] == "letters"
     assert line["canary"].strip() == ""
     logged = [
-        row for row in trainer.folder.rollout_lines([2]) if row["key"] == line["group"]["key"]
+        row for row in trainer.folder.rollout_lines([1]) if row["key"] == line["group"]["key"]
     ]
     assert logged
     assert all(row["draw"] == line["group"]["draw"] for row in logged)
-    assert f"alarm, step 2: canary paid (silence): {line['message']}" in (
+    assert f"alarm, step 1: canary paid (silence): {line['message']}" in (
         tmp_path / "run" / "log.txt"
     ).read_text().replace("\n  ", "\n")
     steps = [m for m in trainer.folder.metric_lines() if "alarms/new" in m]
-    assert [m["alarms/new"] for m in steps][:2] == [0, len([x for x in lines if x["step"] == 2])]
+    assert [m["alarms/new"] for m in steps] == [
+        len([x for x in lines if x["step"] == step]) for step in range(1, 5)
+    ]
     assert steps[-1]["alarms/active"] >= 1
-    assert "alarms/reference_logprob" in steps[1]
-    assert "alarms/reference_logprob" not in steps[0]
+    assert ["alarms/reference_logprob" in m for m in steps] == [True, True, False, True]
 
 
 def test_an_environment_without_a_hole_raises_no_alarm(settings, tmp_path):
@@ -331,11 +362,11 @@ def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_pa
 def test_alarms_stop_ends_with_a_checkpoint_and_the_run_goes_on_from_it(settings, tmp_path):
     folder = tmp_path / "run"
     trainer = trained(folder, {**settings, "steps": 6}, Hollow(), every=2, stop=True)
-    assert trainer.done == 2
+    assert trainer.done == 1
     assert trainer.end is not None
     assert trainer.end.kind is EndKind.STOPPED
     assert "alarms.stop=true" in str(trainer.end)
-    assert (folder / "checkpoints" / "step-000002").is_dir()
+    assert (folder / "checkpoints" / "step-000001").is_dir()
     assert not trainer.folder.finished
     before = list(trainer.folder.alarm_lines())
     resumed = Trainer.resumed(folder, Hollow(), changes={"alarms.stop": "false"}, allow=["alarms"])

@@ -66,6 +66,8 @@ class Run:
         self._has_started = False
         self._state_at_start = method.stream.state()
         self._stop_reason: str | None
+        self._first_scores: Scores | None
+        """The scores before training; None until they are needed."""
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
         self._forget_metrics()
@@ -329,6 +331,12 @@ class Run:
         observer.evaluated(step, metrics)
         self._plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
         self._error_rate.add(verdicts)
+        if step == 0:
+            self._first_scores = scores
+        elif self._config.alarms.enabled:
+            if self._first_scores is None:  # the run was resumed
+                self._first_scores = logged_scores(self.folder, [0])[0]
+            self._report(self._alarms.evaluated(step, self._first_scores, scores))
         best_before = self._stopping.best
         self._stop_reason = self._stopping.look(line) or self._stop_reason
         best = self._stopping.best
@@ -346,6 +354,7 @@ class Run:
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
         self._stop_reason = None
         self._scores = (-1, {})
+        self._first_scores = None
 
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""

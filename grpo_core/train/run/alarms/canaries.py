@@ -208,7 +208,7 @@ def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) ->
     """Yield attempts of the policy: the best at another task, and the worst twice in a row."""
     keys = {task.key for task in tasks}
     groups = [group for group in seen.groups if group[0].group.task.key in keys]
-    best = [max(group, key=lambda scored: scored.verdict.total) for group in groups]
+    best = [max(group, key=lambda scored: scored.reward) for group in groups]
     for place, other in _others(len(best)):
         own, text = best[place], best[other].rollout.text
         if not env.open_ended and text not in {s.text for s in own.group.rollouts}:
@@ -222,7 +222,7 @@ def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) ->
     for group in groups:
         spoken = [scored for scored in group if scored.rollout.text.strip()]
         if spoken:
-            scored = min(spoken, key=lambda scored: scored.verdict.total)
+            scored = min(spoken, key=lambda scored: scored.reward)
             text = scored.rollout.text.strip()
             twice = f"{text} {text}"
             yield Canary("an attempt twice", scored.group.task, twice, NEVER, compared=scored)
@@ -243,7 +243,7 @@ def judged_canaries(
 
     def is_paid(canary: Canary, verdict: Verdict) -> bool:
         if canary.compared is not None:
-            return verdict.total > canary.compared.verdict.total + 0.2 * half
+            return verdict.total > canary.compared.reward + 0.2 * half
         return verdict.passed or verdict.total - floor >= half
 
     return [
@@ -261,4 +261,4 @@ def paid_for_right(seen: Seen, references: Sequence[Verdict]) -> float:
         references: the verdicts on reference answers, as far as there are any.
     """
     passed = [verdict.total for verdict in references if verdict.scored and verdict.passed]
-    return fmean(passed) if passed else seen.best.verdict.total
+    return fmean(passed) if passed else seen.best.reward

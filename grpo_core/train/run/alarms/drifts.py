@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from grpo_core.report.gains import Scores
 from grpo_core.train.run.alarms.sequential import Change, Sums, change, paired_change, spent
 
 SURE = 0.01
@@ -207,6 +209,58 @@ def against_audit(
             "expected_slope": 2 * expected,
         },
     )
+
+
+def held_out_behind(
+    before: Scores, after: Scores, trained: Change | None, chance: float, look: int
+) -> dict[str, Finding]:
+    """Find that held-out tasks do not confirm the reward, by what shows it.
+
+    "held-out tasks": the reward on training tasks rose, and that on held-out ones by less than half
+    of it. Training tasks may give their answer away, or are learned by heart. "held-out
+    audit": the reward on held-out tasks rose and their audit fell.
+
+    Args:
+        before: the scores of the evaluation before training.
+        after: those now.
+        trained: how the reward on training tasks has changed.
+        chance: that of a false alarm in the whole run.
+        look: the number of the comparison, from 1.
+    """
+    keys = [key for key in before if key in after]
+    if len(keys) < 2:
+        return {}
+    share, found = spent(chance, look), {}
+    reward = paired_change(*([scores[key]["reward"] for key in keys] for scores in (before, after)))
+    if (
+        trained is not None
+        and trained.exceeds(SURE)
+        and replace(reward, error=math.hypot(reward.error, trained.error / 2)).stays_below(
+            share, by=trained.rise / 2
+        )
+    ):
+        found["held-out tasks"] = Finding(
+            f"the reward on training tasks rose from {trained.before:.3f} to {trained.after:.3f}, "
+            f"but that of {len(keys)} held-out tasks went from {reward.before:.3f} to "
+            f"{reward.after:.3f}: training tasks may give their answers away, or are learned by "
+            "heart; compare prompts of both, and look for the answer in the prompt",
+            {**_both("reward", trained), **_both("held_out_reward", reward)},
+        )
+    audited = [key for key in keys if "audit" in before[key] and "audit" in after[key]]
+    if len(audited) >= 2:
+        paid, audit = (
+            paired_change(*([scores[key][name] for key in audited] for scores in (before, after)))
+            for name in ("reward", "audit")
+        )
+        if paid.exceeds(SURE) and audit.stays_below(share, by=0.0):
+            found["held-out audit"] = Finding(
+                f"the reward of {len(audited)} held-out tasks rose from {paid.before:.3f} to "
+                f"{paid.after:.3f}, but their audit, which is not paid, fell from "
+                f"{audit.before:.3f} to {audit.after:.3f}: training may be using a hole in the "
+                "verifier; read the best-paid attempts, which the audit does not like",
+                {**_both("held_out_reward", paid), **_both("audit", audit)},
+            )
+    return found
 
 
 def less_likely_references(

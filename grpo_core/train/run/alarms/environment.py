@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.report.floors import shorten
+from grpo_core.report.gains import Scores
 from grpo_core.train.run.alarms import drifts
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.drifts import Episode, Finding, Windows
@@ -62,6 +63,7 @@ class EnvironmentWatch:
         self._references: list[float] = []
         """Log-probabilities of reference answers at the first look."""
         self._reference_looks = 0
+        self._evaluations = 0
         self.turn = 0
         """How often canaries were asked."""
 
@@ -139,6 +141,28 @@ class EnvironmentWatch:
             self._reference_looks,
         )
         return self._begun(seen, {(REFERENCE, ""): found})
+
+    def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
+        """Look at an evaluation beside the one before training; return the alarms that begin."""
+        self._evaluations += 1
+        found = drifts.held_out_behind(
+            before,
+            after,
+            drifts.reward_change(self._windows_of("passed", WINDOW)),
+            self._chance,
+            self._evaluations,
+        )
+        alarms = []
+        for subject in ("held-out tasks", "held-out audit"):
+            finding = found.get(subject)
+            episode = self._episodes.setdefault(f"{AUDIT}/{subject}", Episode())
+            if episode.add(finding is not None) and finding is not None:
+                key = max(after, key=lambda key: _surprise(after[key], subject))
+                shown = Shown(step, key, 0, 0)
+                alarms.append(
+                    Alarm(step, AUDIT, self._name, finding.text, subject, finding.values, shown)
+                )
+        return alarms
 
     def _detector(self, bound: float, target: float) -> ChangeDetector:
         return ChangeDetector(bound=bound, target=target, run_length=1 / self._chance)
@@ -262,6 +286,7 @@ class EnvironmentWatch:
             else [self._duplicates[0], self._duplicates[1].state()],
             "references": self._references,
             "reference_looks": self._reference_looks,
+            "evaluations": self._evaluations,
             "turn": self.turn,
         }
 
@@ -284,22 +309,30 @@ class EnvironmentWatch:
             self._duplicates[1].restore(state["duplicates"][1])
         self._references = list(state["references"])
         self._reference_looks, self.turn = state["reference_looks"], state["turn"]
+        self._evaluations = state["evaluations"]
+
+
+def _surprise(scores: Mapping[str, float], subject: str) -> float:
+    """Return how well a held-out task shows a finding: failed, or paid and not confirmed."""
+    if subject == "held-out tasks":
+        return -scores["reward"]
+    return scores["reward"] - scores.get("audit", scores["reward"])
 
 
 def _mean_reward(seen: Seen) -> float:
-    totals = [scored.verdict.total for scored in seen.attempts]
+    totals = [scored.reward for scored in seen.attempts]
     return sum(totals) / len(totals)
 
 
 def _example(seen: Seen, name: str) -> Scored:
     """Return the attempt that shows best what a comparison found."""
     if name == LENGTH:
-        return max(seen.attempts, key=lambda s: (s.rollout.sampled_tokens, s.verdict.total))
+        return max(seen.attempts, key=lambda s: (s.rollout.sampled_tokens, s.reward))
     if name == AUDIT:  # well paid, and not liked by the audit
         return max(
             seen.attempts,
             key=lambda s: (
-                s.verdict.total - s.verdict.metrics.get("audit", 0.0),
+                s.reward - s.verdict.metrics.get("audit", 0.0),
                 not s.verdict.passed,
             ),
         )

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
@@ -20,6 +20,8 @@ class Scored:
     group: Group[Any]
     number: int
     """Its number in the group."""
+    reward: float
+    """Its total reward."""
 
     @property
     def rollout(self) -> Rollout:
@@ -45,7 +47,11 @@ class Seen:
     def of(cls, step: int, groups: Sequence[Group[Any]], environment: str) -> Seen:
         """Return what a step's groups show of an environment."""
         scored_by_group = (
-            [Scored(group, n) for n, verdict in enumerate(group.verdicts) if verdict.scored]
+            [
+                Scored(group, number, verdict.total)
+                for number, verdict in enumerate(group.verdicts)
+                if verdict.scored
+            ]
             for group in groups
             if group.task.key.env == environment
         )
@@ -64,7 +70,7 @@ class Seen:
     @property
     def best(self) -> Scored:
         """Return the attempt with the highest reward, the first of several."""
-        return max(self.attempts, key=lambda scored: scored.verdict.total)
+        return max(self.attempts, key=lambda scored: scored.reward)
 
     def audited(self, groups: Sequence[Group[Any]]) -> Seen:
         """Return the same attempts with the verdicts of the audited groups, one for each group."""
@@ -80,7 +86,7 @@ class Seen:
         """Return (measure, reward) of the attempts of each group that have the measure."""
         return [
             [
-                (value, scored.verdict.total)
+                (value, scored.reward)
                 for scored in group
                 if not math.isnan(value := value_of(scored, measure))
             ]
@@ -114,13 +120,10 @@ def value_of(scored: Scored, measure: str) -> float:
 
 def sampled_entropy(rollout: Rollout) -> float:
     """Return the mean of -log p of the sampled tokens, an unbiased estimate of the entropy."""
-    values = [
-        -logprob
-        for segment in rollout.segments
-        for logprob, sampled in zip(segment.logprobs, segment.trainable, strict=True)
-        if sampled
-    ]
-    return math.fsum(values) / len(values) if values else math.nan
+    segments = rollout.segments
+    count = sum(sum(segment.trainable) for segment in segments)
+    total = sum(sum(compress(segment.logprobs, segment.trainable)) for segment in segments)
+    return -total / count if count else math.nan
 
 
 def collisions(texts_by_task: Sequence[Sequence[str]]) -> float:

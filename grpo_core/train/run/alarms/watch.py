@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.report.gains import Scores
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.asking import Asking
 from grpo_core.train.run.alarms.environment import EnvironmentWatch
@@ -79,6 +80,20 @@ class AlarmWatch:
             alarms += watch.audited(seen.audited(audited))
         return alarms
 
+    def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
+        """Return the alarms that begin with an evaluation.
+
+        Args:
+            step: the step after which it was made.
+            before: the scores before training.
+            after: those now.
+        """
+        return [
+            alarm
+            for name, (_, watch) in self._watched.items()
+            for alarm in watch.evaluated(step, _of(before, name), _of(after, name))
+        ]
+
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores, as JSON data."""
         return {name: watch.state() for name, (_, watch) in self._watched.items()}
@@ -88,3 +103,8 @@ class AlarmWatch:
         for name, (_, watch) in self._watched.items():
             if name in state:
                 watch.restore(state[name])
+
+
+def _of(scores: Scores, environment: str) -> Scores:
+    """Return the scores of one environment."""
+    return {key: values for key, values in scores.items() if key.env == environment}
