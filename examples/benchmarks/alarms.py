@@ -37,13 +37,13 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.verify.playing import turns_of
 
 HERE = Path(__file__).absolute().parent
-WARM_STEPS, STEPS, HONEST_STEPS = 250, 60, 120
+WARM_STEPS, STEPS, HONEST_STEPS = 200, 50, 100
 EXAMPLES = 4_000
 HONEST: Mapping[str, Mapping[str, Any]] = {
     "arithmetic": {"env": {"shots": 0}, "sampling": {"max_new_tokens": 24}},
     "reasoning-gym/spell_backward": {"sampling": {"max_new_tokens": 24}},
-    "reasoning-gym/chain_sum": {"sampling": {"max_new_tokens": 24}},
-    "wordle": {"sampling": {"max_new_tokens": 16}},
+    "reasoning-gym/products": {"sampling": {"max_new_tokens": 24}},
+    "reasoning-gym/count_bits": {"sampling": {"max_new_tokens": 24}},
 }
 """The bundled environments of the honest runs, with their settings."""
 
@@ -75,7 +75,7 @@ def warm_start(folder: Path, seed: int, steps: int) -> dict[str, Any]:
         "steps": steps,
         "seed": seed,
         "model": {"name": str(folder / "model"), "dtype": "float32"},
-        "sft": {"batch_size": 32, "data": str((folder / "answers.jsonl").absolute())},
+        "sft": {"batch_size": 16, "data": str((folder / "answers.jsonl").absolute())},
         "lora": {"enabled": False},
         "optimizer": {"lr": 3e-3, "betas": [0.9, 0.95], "max_grad_norm": 1.0},
         "schedule": {"name": "linear", "warmup": 20},
@@ -173,6 +173,7 @@ def run_honest(name: str, folder: Path, seed: int, options: argparse.Namespace) 
         **training(folder, seed, options.honest_steps),
         "environment": name,
         "alarms": {"every": options.every},
+        "prompts_per_step": 8,
         "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95]},
         **more,
     }
@@ -230,7 +231,7 @@ def report_honest(options: argparse.Namespace) -> None:
     print("| environment | seed | steps | reward | alarms | seconds | of these for alarms |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     steps, false = 0, 0
-    for name in HONEST:
+    for name in options.environments:
         for seed in options.seeds:
             folder = options.out / f"{name.replace('/', '-')}-{seed}"
             run = run_honest(name, folder, seed, options)
@@ -255,6 +256,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/alarms"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102])
     parser.add_argument("--only", choices=["holes", "honest"])
+    parser.add_argument(
+        "--environments", nargs="+", choices=list(HONEST), default=list(HONEST), help="honest runs"
+    )
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of GRPO on a hole")
     parser.add_argument("--honest-steps", type=int, default=HONEST_STEPS)
     parser.add_argument("--every", type=int, default=10, help="alarms.every")

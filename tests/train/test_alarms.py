@@ -20,9 +20,9 @@ from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.alarms.canaries import Form
+from grpo_core.train.run.alarms.duplicates import DUPLICATES
 from grpo_core.train.run.alarms.environment import (
     AUDIT,
-    DUPLICATES,
     ENTROPY,
     LENGTH,
     REFERENCE,

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.report.floors import shorten
 from grpo_core.report.gains import Scores
 from grpo_core.train.run.alarms import drifts
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.drifts import Episode, Finding, Windows
-from grpo_core.train.run.alarms.seen import Scored, Seen, collisions
-from grpo_core.train.run.alarms.sequential import ChangeDetector
+from grpo_core.train.run.alarms.duplicates import Duplicates
+from grpo_core.train.run.alarms.paid import PaidCanaries
+from grpo_core.train.run.alarms.seen import Scored, Seen
 from grpo_core.train.run.alarms.types import Alarm, Shown
 
 WINDOW = 10
 """Steps of each window whose groups are compared."""
 AUDIT_WINDOW = 2
 """The same for audits, which are asked every `alarms.every` steps."""
-COLLAPSED = 0.25
-"""By how much the share of equal answers to different tasks has to exceed what is natural."""
-CANARY = "canary paid"
-DUPLICATES = "duplicates"
 LENGTH = "length against reward"
 ENTROPY = "entropy against reward"
 AUDIT = "audit against reward"
@@ -53,33 +48,22 @@ class EnvironmentWatch:
         self._judges = [f"metric/judge/{judge}" for judge in audit_judges]
         self._windows: dict[str, Windows] = {}
         self._episodes: dict[str, Episode] = {}
-        self._canaries: dict[str, tuple[tuple[float, float], ChangeDetector]] = {}
-        self._natural: list[float] = []
-        """Shares of equal answers in the first steps."""
-        self._reference_share = 0.0
-        """The largest share of equal references of different tasks that was seen."""
-        self._duplicates: tuple[float, ChangeDetector] | None = None
-        """The bound, and the detector, once the bound is known."""
+        self.canaries = PaidCanaries(run_length=1 / chance)
+        self.duplicates = Duplicates(run_length=1 / chance)
         self._references: list[float] = []
         """Log-probabilities of reference answers at the first look."""
         self._reference_looks = 0
         self._evaluations = 0
-        self.turn = 0
-        """How often canaries were asked."""
 
     @property
     def active(self) -> int:
         """Return how many alarms go on."""
-        detectors = [detector for _, detector in self._canaries.values()]
-        if self._duplicates is not None:
-            detectors.append(self._duplicates[1])
-        return sum(detector.active for detector in detectors) + sum(
-            episode.active for episode in self._episodes.values()
-        )
+        episodes = sum(episode.active for episode in self._episodes.values())
+        return episodes + self.canaries.active + self.duplicates.active
 
     def step(self, seen: Seen) -> list[Alarm]:
         """Look at the attempts of a step; return the alarms that begin."""
-        alarms = self._duplicated(seen)
+        alarms = self.duplicates.step(seen, self._name)
         for measure in ("length", "entropy", "passed"):
             self._windows_of(measure, WINDOW).add(seen.values(measure))
         length, entropy, passed = (self._windows[m] for m in ("length", "entropy", "passed"))
@@ -104,26 +88,16 @@ class EnvironmentWatch:
         found = self._followed(seen, "metric/audit", AUDIT_WINDOW)
         return self._begun(seen, {(AUDIT, "audit"): found})
 
-    def asked(self, seen: Seen, asked: Sequence[Asked]) -> list[Alarm]:
-        """Look at how canaries were judged; return the alarms that begin."""
-        self.turn += 1
-        by_kind: dict[str, list[Asked]] = {}
-        for each in asked:
-            by_kind.setdefault(each.canary.kind, []).append(each)
-        alarms = []
-        for kind, tried in by_kind.items():
-            bounds = tried[0].canary.allowed
-            if kind not in self._canaries:
-                self._canaries[kind] = bounds, self._detector(*bounds)
-            if self._canaries[kind][1].add(float(each.is_paid) for each in tried):
-                alarms.append(self._canary_alarm(seen, kind, tried))
-        return alarms
+    def asked(self, seen: Seen, asked: Sequence[Asked], references: Sequence[str]) -> list[Alarm]:
+        """Look at how canaries were judged; return the alarms that begin.
 
-    def referred(self, seen: Seen, references: Sequence[str]) -> None:
-        """Note how alike the references of a step's tasks are, which is natural for answers."""
-        share = collisions([[text.strip()] for text in references])
-        if not math.isnan(share):
-            self._reference_share = max(self._reference_share, share)
+        Args:
+            seen: the attempts of the step.
+            asked: the canaries.
+            references: the reference answers of the step's tasks, as far as they are texts.
+        """
+        self.duplicates.referred(references)
+        return self.canaries.asked(seen, self._name, asked)
 
     def measured(self, seen: Seen, logprobs: Sequence[float]) -> list[Alarm]:
         """Look at the log-probabilities of reference answers; return the alarms that begin."""
@@ -164,9 +138,6 @@ class EnvironmentWatch:
                 )
         return alarms
 
-    def _detector(self, bound: float, target: float) -> ChangeDetector:
-        return ChangeDetector(bound=bound, target=target, run_length=1 / self._chance)
-
     def _windows_of(self, measure: str, size: int) -> Windows:
         return self._windows.setdefault(measure, Windows(size))
 
@@ -195,99 +166,16 @@ class EnvironmentWatch:
                 )
         return alarms
 
-    def _duplicated(self, seen: Seen) -> list[Alarm]:
-        """Look for answers that are equal whatever the task is.
-
-        They mean that the policy has collapsed to few answers, whether these are paid or not. What
-        is natural is learned from the references and the first steps; where the same answer is
-        right for most tasks, nothing is looked for.
-        """
-        share = seen.collisions()
-        if math.isnan(share):
-            return []
-        if self._duplicates is None:
-            self._natural.append(share)
-            if len(self._natural) >= WINDOW:
-                natural = max(sum(self._natural) / len(self._natural), self._reference_share)
-                bound = natural + COLLAPSED
-                if bound < 1 - COLLAPSED / 2:
-                    self._start_duplicates(bound)
-            return []
-        bound, detector = self._duplicates
-        if not detector.add([share]):
-            return []
-        texts = [scored.rollout.text.strip() for scored in seen.attempts]
-        text = max(set(texts), key=texts.count)
-        example = next(s for s in seen.attempts if s.rollout.text.strip() == text)
-        message = (
-            f"two answers to different tasks are equal with a probability of {share:.0%}, and more "
-            f"than {bound:.0%} was not expected from references and first steps; {shorten(text)} "
-            f"is given by {texts.count(text)} of {len(texts)} attempts: the policy has collapsed "
-            "to few answers; look whether they are paid, and raise kl.beta or sampling.temperature"
-        )
-        values = {"equal": share, "expected": bound}
-        return [
-            Alarm(
-                seen.step,
-                DUPLICATES,
-                self._name,
-                message,
-                values=values,
-                shown=example.shown(seen.step),
-            )
-        ]
-
-    def _start_duplicates(self, bound: float) -> None:
-        self._duplicates = bound, self._detector(bound, (1 + bound) / 2)
-
-    def _canary_alarm(self, seen: Seen, kind: str, tried: Sequence[Asked]) -> Alarm:
-        """Return the alarm for a kind of canary that is paid."""
-        paid = [each for each in tried if each.is_paid]
-        first = max(paid or tried, key=lambda each: each.verdict.total)
-        canary, evidence = first.canary, first.canary.evidence
-        mean = sum(each.verdict.total for each in tried) / len(tried)
-        what = (
-            f"{kind} is paid more than the attempt itself on {len(paid)} of {len(tried)} tasks"
-            if canary.compared is not None
-            else f"{kind} is paid on {len(paid)} of {len(tried)} tasks"
-        )
-        message = (
-            f"{what} of this step, {mean:.3f} in the mean, where the attempts earn "
-            f"{_mean_reward(seen):.3f}, though such answers must not be paid; for example "
-            f"{shorten(canary.text)}: the verifier has a hole that training will find or has "
-            "found; read the group, try the answer with `grpo env score`, and fix the verifier"
-        )
-        shown = (
-            Shown(seen.step, canary.task.key, canary.task.draw)
-            if evidence is None
-            else evidence.shown(seen.step)
-        )
-        values = {
-            "paid_share": len(paid) / len(tried),
-            "paid": mean,
-            "tasks": float(len(tried)),
-            "reward": _mean_reward(seen),
-        }
-        return Alarm(seen.step, CANARY, self._name, message, kind, values, shown, canary.text)
-
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores, as JSON data."""
         return {
             "windows": {name: windows.state() for name, windows in self._windows.items()},
             "episodes": {name: episode.state() for name, episode in self._episodes.items()},
-            "canaries": {
-                kind: [bounds, detector.state()]
-                for kind, (bounds, detector) in self._canaries.items()
-            },
-            "natural": self._natural,
-            "reference_share": self._reference_share,
-            "duplicates": None
-            if self._duplicates is None
-            else [self._duplicates[0], self._duplicates[1].state()],
+            "canaries": self.canaries.state(),
+            "duplicates": self.duplicates.state(),
             "references": self._references,
             "reference_looks": self._reference_looks,
             "evaluations": self._evaluations,
-            "turn": self.turn,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -297,18 +185,10 @@ class EnvironmentWatch:
             self._windows_of(name, size).restore(windows)
         for name, episode in state["episodes"].items():
             self._episodes.setdefault(name, Episode()).restore(episode)
-        for kind, (bounds, detector_state) in state["canaries"].items():
-            detector = self._detector(*bounds)
-            detector.restore(detector_state)
-            self._canaries[kind] = tuple(bounds), detector
-        self._natural = list(state["natural"])
-        self._reference_share = state["reference_share"]
-        if state["duplicates"] is not None:
-            self._start_duplicates(state["duplicates"][0])
-            assert self._duplicates is not None
-            self._duplicates[1].restore(state["duplicates"][1])
+        self.canaries.restore(state["canaries"])
+        self.duplicates.restore(state["duplicates"])
         self._references = list(state["references"])
-        self._reference_looks, self.turn = state["reference_looks"], state["turn"]
+        self._reference_looks = state["reference_looks"]
         self._evaluations = state["evaluations"]
 
 
@@ -317,11 +197,6 @@ def _surprise(scores: Mapping[str, float], subject: str) -> float:
     if subject == "held-out tasks":
         return -scores["reward"]
     return scores["reward"] - scores.get("audit", scores["reward"])
-
-
-def _mean_reward(seen: Seen) -> float:
-    totals = [scored.reward for scored in seen.attempts]
-    return sum(totals) / len(totals)
 
 
 def _example(seen: Seen, name: str) -> Scored:

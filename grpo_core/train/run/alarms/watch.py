@@ -72,9 +72,9 @@ class AlarmWatch:
 
     async def _ask(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
         """Return the alarms of canaries and audits."""
-        watch.referred(seen, await self._asking.reference_texts(seen.tasks))
-        asked = await self._asking.canaries(source, seen, turn=watch.turn)
-        alarms = watch.asked(seen, asked)
+        references = await self._asking.reference_texts(seen.tasks)
+        asked = await self._asking.canaries(source, seen, turn=watch.canaries.turn)
+        alarms = watch.asked(seen, asked, references)
         groups = [scored[0].group for scored in seen.groups]
         if audited := await self._asking.audited(source, groups):
             alarms += watch.audited(seen.audited(audited))
