@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from grpo_core.train.run.alarms.types import Alarm
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
 
+from ..core.distributions import install_plugin
 from .killing import killed
 from .letters import Digits, Hollow, Letters
 
@@ -333,11 +335,32 @@ def test_an_environment_without_a_hole_raises_no_alarm(settings, tmp_path):
     assert list(trainer.folder.alarm_lines()) == []
 
 
-def test_observers_hear_of_an_alarm_once(settings, tmp_path):
+HEARS = """
+from grpo_core import hookimpl
+heard = []
+
+@hookimpl
+def grpo_alarm(step, alarm):
+    heard.append((step, alarm["name"], alarm["subject"], alarm["group"]["key"]["env"]))
+"""
+
+
+def test_observers_and_plugins_hear_of_an_alarm_once(settings, tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    site.mkdir()
+    install_plugin(site, "hearing", HEARS)
+    monkeypatch.syspath_prepend(site)
     listener = Listener()
-    config = build_config([{**settings, "steps": 6, "eval": {"tasks": 0}, "alarms": {"every": 1}}])
-    Trainer(config, Hollow(), folder=tmp_path / "run", observer=listener).run()
+    more = {"steps": 6, "eval": {"tasks": 0}, "alarms": {"every": 1}, "plugins": ["hearing"]}
+    Trainer(
+        build_config([{**settings, **more}]),
+        Hollow(),
+        folder=tmp_path / "run",
+        observer=listener,
+    ).run()
     assert [title for title, _ in listener.alarms].count("canary paid (silence)") == 1
+    silence = (1, "canary paid", "silence", "letters")
+    assert sys.modules["plugin_hearing"].heard.count(silence) == 1
 
 
 def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_path):

@@ -290,7 +290,11 @@ class Run:
     def _report(self, alarms: Sequence[Alarm]) -> None:
         """Tell of alarms that begin, and request a stop if the config says so."""
         for alarm in alarms:
-            self.folder.alarm(alarm.to_json())
+            line = alarm.to_json()
+            self.folder.alarm(line)
+            self._plugins.notify(
+                "grpo_alarm", run_dir=self.folder.path, step=alarm.step, alarm=line
+            )
             self._journal.raise_alarm(alarm.step, alarm.title, alarm.message)
         if alarms and self._config.alarms.stop:
             titles = ", ".join(alarm.title for alarm in alarms)
