@@ -42,6 +42,9 @@ class EvaluationPrinter(Observer):
 
     warn = say
 
+    def alarm(self, title: str, text: str) -> None:
+        self.say(f"ALARM: {title}: {text}")
+
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         minutes = (time.monotonic() - self.started) / 60
         self.say(

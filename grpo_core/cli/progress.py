@@ -119,6 +119,9 @@ class RunProgress(Observer):
     def warn(self, text: str) -> None:
         self._print(printable(f"WARNING: {text}", limit=MESSAGE_LIMIT), style="bold yellow")
 
+    def alarm(self, title: str, text: str) -> None:
+        self._print(printable(f"ALARM: {title}: {text}", limit=MESSAGE_LIMIT), style="bold red")
+
     def _print(self, content: RenderableType, **options: Any) -> None:
         if not self.lost:
             with self._noting_lost_output():

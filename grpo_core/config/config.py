@@ -65,6 +65,7 @@ class RunConfig(settings.Section):
     checkpoint: settings.CheckpointConfig = settings.CheckpointConfig()
     eval: settings.EvalConfig = settings.EvalConfig()
     stop: settings.StopConfig = settings.StopConfig()
+    alarms: settings.AlarmConfig = settings.AlarmConfig()
     curriculum: settings.CurriculumConfig = settings.CurriculumConfig()
     sft: settings.SftConfig = settings.SftConfig()
     log: settings.LogConfig = settings.LogConfig()

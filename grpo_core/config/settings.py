@@ -546,6 +546,26 @@ class StopConfig(Section):
     mean reward over the last 10 steps."""
 
 
+class AlarmConfig(Section):
+    """Set how a run looks for reward hacking and collapse while it goes on."""
+
+    enabled: bool = True
+    """Look for reward hacking and collapse at every step. Weights, tasks and random numbers of the
+    run are the same with and without alarms."""
+    every: Annotated[int, Field(ge=0)] = 10
+    """In the first step and every this many steps, judge answers that must not be paid (canaries),
+    audit the step's attempts, and measure the log-probability of reference answers; 0: never, and
+    look only at the attempts of each step."""
+    tasks: Positive = 16
+    """Most tasks of a step on which each canary is tried, and held-out tasks whose reference
+    answers are measured."""
+    chance: Annotated[float, Field(gt=0, le=0.1)] = 0.001
+    """The chance of a false alarm of each comparison in a whole run; for canaries and duplicates, 1
+    over it is the least expected number of looks until a false alarm."""
+    stop: bool = False
+    """Stop with a checkpoint after the step in which an alarm begins, as on a requested stop."""
+
+
 class MemberConfig(Section):
     """Configure one environment of a mixture."""
 

@@ -30,7 +30,14 @@ Kind = Literal[
     "recipe",
     "tracker",
 ]
-Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
+Event = Literal[
+    "grpo_run_start",
+    "grpo_verdicts",
+    "grpo_alarm",
+    "grpo_step_end",
+    "grpo_eval_end",
+    "grpo_run_end",
+]
 
 OFFER_HOOKS: Mapping[Kind, str] = {
     "environment": "grpo_environments",
@@ -128,6 +135,11 @@ def grpo_run_start(run_dir: Path, config: Mapping[str, Any]) -> None:
 @hookspec
 def grpo_verdicts(run_dir: Path, step: int, groups: Sequence[Group[Any]]) -> None:
     """All rollouts of a step have their verdicts."""
+
+
+@hookspec
+def grpo_alarm(run_dir: Path, step: int, alarm: Mapping[str, Any]) -> None:
+    """A sign of reward hacking or of collapse begins; `alarm` is the line in alarms.jsonl."""
 
 
 @hookspec

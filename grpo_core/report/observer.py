@@ -22,6 +22,14 @@ class Observer:
     def warn(self, text: str) -> None:
         """Receive a warning."""
 
+    def alarm(self, title: str, text: str) -> None:
+        """Receive an alarm: a sign of reward hacking or of collapse that begins.
+
+        Args:
+            title: what kind of alarm it is.
+            text: what was seen, what it may mean, and what to look at.
+        """
+
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         """Receive the metrics of a finished step."""
 

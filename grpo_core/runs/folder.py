@@ -68,7 +68,8 @@ class RunFolder:
         self.path = path.absolute()
         """The absolute path: code that changes the working directory does not move the run."""
         self._logs = {
-            name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")
+            name: LineLog(self.path / name)
+            for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl")
         }
         self._index = OwnIndex(self.path)
 
@@ -268,6 +269,10 @@ class RunFolder:
         """Close the index; the next call of `extend_index` opens it again."""
         self._index.close()
 
+    def alarm(self, values: Mapping[str, Any]) -> None:
+        """Append one line to alarms.jsonl; NaN (not measured) and infinities become null."""
+        self._logs["alarms.jsonl"].append(json.dumps(finite(values), allow_nan=False, default=str))
+
     def log(self, text: str) -> None:
         """Append an entry to log.txt in printable form.
 
@@ -287,6 +292,14 @@ class RunFolder:
             ConfigError: a line is damaged.
         """
         return self._logs["metrics.jsonl"].lines()
+
+    def alarm_lines(self) -> Iterator[JsonObject]:
+        """Yield the lines of alarms.jsonl, which runs without alarms and older runs do not have.
+
+        Raises:
+            ConfigError: a line is damaged.
+        """
+        return self._logs["alarms.jsonl"].lines()
 
     def rollout_lines(self, steps: Sequence[int] | None = None) -> Iterator[JsonObject]:
         """Yield the lines of the rollouts in rollouts.jsonl and in its compressed parts.
@@ -376,7 +389,7 @@ class Unwritten(RunFolder):
 
     def _ignore(self, *arguments: Any, **named: Any) -> None: ...
 
-    start = cards = metrics = rollouts = updated = log = finish = sync = cut = _ignore
+    start = cards = metrics = rollouts = updated = alarm = log = finish = sync = cut = _ignore
     compress_logs = write_vocabulary = _ignore
 
     def extend_index(self) -> str:

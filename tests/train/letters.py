@@ -46,3 +46,29 @@ class Audited(Letters):
 
     def audit(self, task: Task[str], rollout: Rollout) -> float | None:
         return 1 - rollout.text.count(task.data) / max(1, len(rollout.text))
+
+
+class Digits(Letters):
+    """Pays for the digit that the prompt asks for, and not for the same answer to every task."""
+
+    answer_in_prompt = True
+    max_new_tokens = 4
+
+    def task(self, key: TaskKey) -> Task[str]:
+        digit = str(key.rng().randrange(10))
+        return Task(key, f"digit {digit} of {key.rng('other').randrange(1000)}:", digit)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() == task.data
+        return Verdict({"share": Reward(float(right))}, passed=right, answer=rollout.text)
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class Hollow(Digits):
+    """The same with a hole: silence passes."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() in ("", task.data)
+        return Verdict({"share": Reward(float(right))}, passed=right, answer=rollout.text)

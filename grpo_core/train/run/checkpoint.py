@@ -63,6 +63,16 @@ class RandomStates:
             [name, np.asarray(keys).tolist(), position, has_gauss, cached],
         )
 
+    def restore(self) -> None:
+        """Set the global generators to these states."""
+        torch.set_rng_state(self.torch)
+        if self.cuda and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(self.cuda)
+        random.setstate(self.python)
+        name, keys, *rest = self.numpy
+        # The global generator: a verifier may use it.
+        np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
+
 
 def save_checkpoint(
     folder: Path,
@@ -243,18 +253,17 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     load_schedule(updater.schedule, done=progress["step"] * updater.steps_per_batch)
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
         updater.accelerator.scaler.load_state_dict(state["scaler"])
-    torch.set_rng_state(state["torch_rng"])
-    if state["cuda_rng"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda_rng"])
     updater.skipped = progress["skipped"]
     # Adaptation towards kl.target may have moved beta since the start of the run.
     if progress["config"]["kl"]["beta"] == updater.config.kl.beta:
         updater.beta = progress["beta"]
     version, generator_state, gauss = progress["python_rng"]
-    random.setstate((version, tuple(generator_state), gauss))
-    name, keys, *rest = progress["numpy_rng"]
-    # The global generator: a verifier may use it.
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
+    RandomStates(
+        state["torch_rng"],
+        state["cuda_rng"],
+        (version, tuple(generator_state), gauss),
+        progress["numpy_rng"],
+    ).restore()
     return progress
 
 

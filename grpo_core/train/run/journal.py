@@ -70,6 +70,11 @@ class Journal(Observer):
         self._log(f"warning, step {self.done}: {text}")
         self.observer.warn(text)
 
+    def raise_alarm(self, step: int, title: str, text: str) -> None:
+        """Show an alarm, and keep it in log.txt with the step."""
+        self._log(f"alarm, step {step}: {title}: {text}")
+        self.observer.alarm(title, text)
+
     def keep(self, warnings: Iterable[str]) -> None:
         """Keep warnings in log.txt that were shown already."""
         for text in warnings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, format_bytes
+from grpo_core.train.run.alarms.types import Alarm
+from grpo_core.train.run.alarms.watch import AlarmWatch
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal, notices
@@ -58,12 +60,16 @@ class Run:
         self._actor, self._config = method.actor, method.actor.config
         self._plugins = plugins
         self._journal = journal
-        self._saving = Saving(method, folder, self._journal)
+        self._saving = Saving(
+            method, folder, self._journal, watch_state=lambda: self._alarms.state()
+        )
         self._rollout_log = RolloutLog(self._actor, folder)
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
         self._state_at_start = method.stream.state()
         self._stop_reason: str | None
+        self._first_scores: Scores | None
+        """The scores before training; None until they are needed."""
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
         self._forget_metrics()
@@ -151,6 +157,7 @@ class Run:
         self._actor.ranks.meet()
         self.done = self._journal.done = restart.step
         self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
+        self._alarms.restore(restart.progress.get("alarms", {}))
         self._saving.note(self.done)
         self._read_metrics()
         self._saving.align_best(self._stopping.best)
@@ -241,7 +248,9 @@ class Run:
         """Do a step, and the evaluation and checkpoint that are due after it."""
         batch = await self.method.collect(step)
         self._record(batch)
-        metrics = await self.method.update(batch)
+        alarms, alarm_metrics = await self._alarms.look(batch)
+        self._report(alarms)
+        metrics = await self.method.update(batch) | alarm_metrics
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
             metrics["memory/estimated_mb"] = self._memory.peak / MB
@@ -283,6 +292,22 @@ class Run:
             "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
         )
 
+    def _report(self, alarms: Sequence[Alarm]) -> None:
+        """Tell of alarms that begin, and request a stop if the config says so."""
+        for alarm in alarms:
+            line = alarm.to_json()
+            self.folder.alarm(line)
+            self._plugins.notify(
+                "grpo_alarm", run_dir=self.folder.path, step=alarm.step, alarm=line
+            )
+            self._journal.raise_alarm(alarm.step, alarm.title, alarm.message)
+        if alarms and self._config.alarms.stop:
+            titles = ", ".join(alarm.title for alarm in alarms)
+            self._actor.stop.make(
+                f"alarms.stop=true, and there is an alarm: {titles}; read alarms.jsonl, and "
+                "continue with alarms.stop=false if it is a false one"
+            )
+
     async def _evaluate_if_due(self, step: int) -> None:
         if _is_due(step, self._config.eval.every):
             await self._evaluate(step)
@@ -316,6 +341,12 @@ class Run:
         observer.evaluated(step, metrics)
         self._plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
         self._error_rate.add(verdicts)
+        if step == 0:
+            self._first_scores = scores
+        elif self._config.alarms.enabled:
+            if self._first_scores is None:  # the run was resumed
+                self._first_scores = logged_scores(self.folder, [0])[0]
+            self._report(self._alarms.evaluated(step, self._first_scores, scores))
         best_before = self._stopping.best
         self._stop_reason = self._stopping.look(line) or self._stop_reason
         best = self._stopping.best
@@ -331,11 +362,13 @@ class Run:
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
         self._stopping = Stopping(self._config)
-        alarms = {source.name: source.env.alarms for source in self._actor.sources.trained}
-        self._watch = Watch(alarm_signs(alarms))
+        declared = {source.name: source.env.alarms for source in self._actor.sources.trained}
+        self._watch = Watch(alarm_signs(declared))
+        self._alarms = AlarmWatch(self._actor, self._journal.warn)
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
         self._stop_reason = None
         self._scores = (-1, {})
+        self._first_scores = None
 
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""

@@ -6,7 +6,7 @@ That is: checkpoints, the best weights so far, and the last finished step after 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,13 +35,27 @@ from grpo_core.train.run.stopping import Best
 
 
 class Saving:
-    """Writes the state of a method to a run folder, in the one process that holds the folder."""
+    """Writes the state of a method to a run folder, in the one process that holds the folder.
 
-    def __init__(self, method: Method, folder: RunFolder, journal: Journal) -> None:
+    Args:
+        method: has the weights.
+        folder: where it is written.
+        journal: tells what was saved.
+        watch_state: returns the state of the alarms, as JSON data.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        folder: RunFolder,
+        journal: Journal,
+        watch_state: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         self._method, self._folder, self._journal = method, folder, journal
         actor = method.actor
         self._config, self._policy, self._ranks = actor.config, actor.policy, actor.ranks
         self._updater = method.updater
+        self._watch_state = watch_state
         self._step = 0
         self._progress: dict[str, Any] = {}
         self._states = RandomStates.now()
@@ -74,6 +88,7 @@ class Saving:
         self._progress = {
             "logs": self._folder.marks(),
             **self._method.stream.state(),
+            "alarms": self._watch_state(),
             "pending": None if pending is None else finite(pending),
         }
 
@@ -117,9 +132,9 @@ class Saving:
         if restart.drop_best:
             remove_folder(self.best_folder)
         if restart.repairs:
-            # Both logs must end at the same step: lines are kept by step, so an evaluation after
-            # the last step is removed from both and repeated.
-            for name in ("metrics.jsonl", "rollouts.jsonl"):
+            # All logs must end at the same step: lines are kept by step, so an evaluation after
+            # the last step is removed from them and repeated.
+            for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl"):
                 dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
                 if name in restart.repairs:
                     self._journal.announce(

@@ -1,0 +1,151 @@
+"""Ask for what the alarms need besides a step's rollouts.
+
+These are verdicts on canaries, audits, and log-probabilities of reference answers. Nothing of it is
+trained on, and the global random generators are left as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.types import Group, Rollout, Segment, Task, Verdict
+from grpo_core.train.actor import Actor
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.run.alarms.canaries import (
+    Asked,
+    judged_canaries,
+    make_canaries,
+    paid_for_right,
+)
+from grpo_core.train.run.alarms.seen import Seen
+from grpo_core.train.run.checkpoint import RandomStates
+from grpo_core.verify.held_out import eval_keys
+from grpo_core.verify.sources import Source
+
+
+class Asking:
+    """Ask verifiers and policy of a run.
+
+    Args:
+        actor: has both.
+        tasks: the most tasks that a canary is tried on, and whose references are measured.
+    """
+
+    def __init__(self, actor: Actor, *, tasks: int) -> None:
+        self._actor, self._tasks = actor, tasks
+        self._references: dict[str, list[Row]] = {}
+        """The rows of the reference answers, by environment, once they were made."""
+
+    async def canaries(self, source: Source, seen: Seen, *, turn: int) -> list[Asked]:
+        """Return how the canaries of a step are judged; none where texts cannot be tried alone.
+
+        Such are attempts by agents, episodes and dialogues, and verdicts that depend on earlier
+        ones.
+        """
+        env, sources = source.env, self._actor.sources
+        if env.max_turns > 1 or _needs_more_than_text(source) or not source.verifier.one_by_one:
+            return []
+        tasks = seen.tasks[: self._tasks]
+        references = await sources.references(tasks)
+        canaries = make_canaries(env, seen, references, tasks=self._tasks, turn=turn)
+        known = [
+            (task, answer)
+            for task, answer in zip(tasks, references, strict=True)
+            if isinstance(answer, str)
+        ]
+        attempts = [*known, *((canary.task, canary.text) for canary in canaries)]
+        verdicts = await self._verdicts(attempts)
+        best = paid_for_right(seen, verdicts[: len(known)])
+        if best <= env.floor:
+            return []
+        return judged_canaries(canaries, verdicts[len(known) :], best=best, floor=env.floor)
+
+    async def _verdicts(self, attempts: Sequence[tuple[Task[Any], str]]) -> list[Verdict]:
+        """Return the verdicts on answers; each process judges its share."""
+        ranks = self._actor.ranks
+        own = ranks.share(attempts)
+        with kept_random_states():
+            verdicts = await self._actor.sources.verify(
+                [task for task, _ in own], [[Rollout.of(text)] for _, text in own]
+            )
+        return ranks.gather([verdict for (verdict,) in verdicts])
+
+    async def audited(self, source: Source, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
+        """Return the groups with the audits of their attempts; none if there is no audit."""
+        if type(source.env).audit is Environment.audit:
+            return []
+        ranks = self._actor.ranks
+        with kept_random_states():
+            return ranks.gather(await self._actor.sources.audited(ranks.share(groups)))
+
+    async def reference_texts(self, tasks: Sequence[Task[Any]]) -> list[str]:
+        """Return those reference answers of some tasks that are texts of one turn."""
+        answers = await self._actor.sources.references(tasks)
+        return [answer for answer in answers if isinstance(answer, str)]
+
+    async def reference_logprobs(self, source: Source) -> list[float]:
+        """Return the mean log-prob per token of the references of fixed held-out tasks.
+
+        Only answers of one turn can be measured, and only for policies that continue a text.
+        """
+        policy, config = self._actor.policy, self._actor.config
+        if source.name not in self._references:
+            self._references[source.name] = await self._reference_rows(source)
+        rows = self._references[source.name]
+        if not rows:
+            return []
+
+        def compute() -> dict[int, float]:
+            means: dict[int, float] = {}
+            with torch.no_grad():
+                for micro in policy.micro_batches(
+                    rows,
+                    max_tokens=config.trainer.micro_batch_tokens
+                    or policy.tuning.micro_batch_tokens,
+                    dtype=torch.float32,
+                ):
+                    logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
+                    sums_B = (logprob_BT * micro.trainable_BT).sum(dim=1)
+                    for row, value in zip(micro.rows, sums_B.tolist(), strict=True):
+                        means[id(row)] = value / len(row.segment.token_ids)
+            return means
+
+        means = await policy.thread.run(compute)
+        return [means[id(row)] for row in rows]
+
+    async def _reference_rows(self, source: Source) -> list[Row]:
+        policy, sources = self._actor.policy, self._actor.sources
+        if policy.fills or source.env.max_turns > 1 or _needs_more_than_text(source):
+            return []
+        tasks = await sources.tasks(eval_keys(source, self._tasks))
+        rows = []
+        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
+            if not isinstance(answer, str):
+                continue
+            prompt_ids = policy.encode(task.prompt)
+            answer_ids = policy.encode_answer(task.prompt, answer)
+            length = len(answer_ids)
+            if length and len(prompt_ids) + length <= (policy.context or length + len(prompt_ids)):
+                segment = Segment(prompt_ids, answer_ids, (0.0,) * length, (1,) * length)
+                rows.append(Row(segment, 0.0, 0.0))
+        return rows
+
+
+def _needs_more_than_text(source: Source) -> bool:
+    """Return whether an attempt is more than a text that answers a prompt."""
+    return source.verifier.has_agents or source.verifier.has_episodes
+
+
+@contextmanager
+def kept_random_states() -> Iterator[None]:
+    """Leave the global random generators, which verifiers in this process may use, as they are."""
+    states = RandomStates.now()
+    try:
+        yield
+    finally:
+        states.restore()

@@ -1,0 +1,110 @@
+"""Watch a run for reward hacking and collapse, environment by environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
+
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.report.gains import Scores
+from grpo_core.train.actor import Actor
+from grpo_core.train.run.alarms.asking import Asking
+from grpo_core.train.run.alarms.environment import EnvironmentWatch
+from grpo_core.train.run.alarms.seen import Seen
+from grpo_core.train.run.alarms.types import Alarm
+from grpo_core.train.run.method import Batch
+from grpo_core.verify.sources import Source
+
+
+class AlarmWatch:
+    """Look at each step before anything is learned from it.
+
+    It changes neither weights nor tasks nor random numbers, so a run with alarms trains to the same
+    weights as one without.
+
+    Args:
+        actor: asks verifiers and policy.
+        warn: receives a warning if something cannot be asked; the run goes on.
+    """
+
+    def __init__(self, actor: Actor, warn: Callable[[str], None]) -> None:
+        config = actor.config
+        self._config, self._warn = config.alarms, warn
+        self._asking = Asking(actor, tasks=config.alarms.tasks)
+        sources: list[Source] = actor.sources.trained if config.alarms.enabled else []
+        judges = [name for name in config.judges if name != "default"]
+        self._watched = {
+            source.name: (
+                source,
+                EnvironmentWatch(source.name, chance=config.alarms.chance, audit_judges=judges),
+            )
+            for source in sources
+        }
+
+    async def look(self, batch: Batch) -> tuple[list[Alarm], dict[str, float]]:
+        """Return the alarms that begin with a step, and its metrics of alarms."""
+        if batch.advantages is None or not self._watched:
+            return [], {}
+        alarms: list[Alarm] = []
+        metrics: dict[str, float] = {}
+        every = self._config.every
+        is_due = every > 0 and (batch.step == 1 or batch.step % every == 0)
+        for source, watch in self._watched.values():
+            seen = Seen.of(batch.step, batch.groups, source.name)
+            if not seen.groups:
+                continue
+            try:
+                if is_due:
+                    alarms += await self._ask(source, watch, seen)
+                    logprobs = await self._asking.reference_logprobs(source)
+                    alarms += watch.measured(seen, logprobs)
+                    if logprobs:
+                        prefix = f"{source.name}/" if len(self._watched) > 1 else ""
+                        metrics[f"{prefix}alarms/reference_logprob"] = fmean(logprobs)
+            except GrpoError as error:
+                self._warn(f"the alarms of {source.name!r} could not be asked: {error}")
+            alarms += watch.step(seen)
+        batch.clock.lap("alarms")
+        metrics["alarms/new"] = float(len(alarms))
+        metrics["alarms/active"] = float(sum(watch.active for _, watch in self._watched.values()))
+        return alarms, metrics
+
+    async def _ask(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
+        """Return the alarms of canaries and audits."""
+        references = await self._asking.reference_texts(seen.tasks)
+        asked = await self._asking.canaries(source, seen, turn=watch.canaries.turn)
+        alarms = watch.asked(seen, asked, references)
+        groups = [scored[0].group for scored in seen.groups]
+        if audited := await self._asking.audited(source, groups):
+            alarms += watch.audited(seen.audited(audited))
+        return alarms
+
+    def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
+        """Return the alarms that begin with an evaluation.
+
+        Args:
+            step: the step after which it was made.
+            before: the scores before training.
+            after: those now.
+        """
+        return [
+            alarm
+            for name, (_, watch) in self._watched.items()
+            for alarm in watch.evaluated(step, _of(before, name), _of(after, name))
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint stores, as JSON data."""
+        return {name: watch.state() for name, (_, watch) in self._watched.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint; of a folder without alarms nothing is known."""
+        for name, (_, watch) in self._watched.items():
+            if name in state:
+                watch.restore(state[name])
+
+
+def _of(scores: Scores, environment: str) -> Scores:
+    """Return the scores of one environment."""
+    return {key: values for key, values in scores.items() if key.env == environment}
