@@ -17,7 +17,7 @@ import pytest
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs import folder as folder_module
+from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import INDEX, Filter, Range, RolloutIndex
 from grpo_core.runs.log import LineLog
@@ -65,7 +65,7 @@ def write_group(
         step,
         Group(Task(key, prompt, None, draw=2**65), rollouts, verdicts),
         advantages if split == "train" else None,
-        folder_module.Fields(number=number, tokens=step == 2),
+        Fields(number=number, tokens=step == 2),
     )
 
 

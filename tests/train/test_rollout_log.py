@@ -178,7 +178,7 @@ def test_a_sample_keeps_some_groups_of_each_step_and_whole_evaluations(
 ) -> None:
     settings = {**settings, "steps": 4}
     whole = trained(settings, tmp_path / "whole", ratios=True)
-    log = {"rollouts": "sample", "sample_groups": 2, "ratios": True}
+    log: dict[str, Any] = {"rollouts": "sample", "sample_groups": 2, "ratios": True}
     sampled, again = (trained(settings, tmp_path / name, **log) for name in ("a", "b"))
 
     def places(folder: RunFolder, split: str) -> dict[int, list[int]]:
