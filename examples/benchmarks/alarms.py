@@ -108,14 +108,26 @@ def prepare(folder: Path, env: Environment[Any], name: str, seed: int, used: flo
 
 
 @dataclass(frozen=True)
+class Noticed:
+    """Say which alarm of a run was the first, with the step and its mean reward."""
+
+    alarm: str
+    step: int
+    reward: float
+
+    def cells(self, used: int | None) -> str:
+        """Return alarm, step, delay after the first use and reward as cells of a table."""
+        delay = "-" if used is None else f"{self.step - used:+d}"
+        return f"{self.alarm} | {self.step} | {delay} | {self.reward:.2f}"
+
+
+@dataclass(frozen=True)
 class Detection:
-    """Say when a hole was in use and noticed in a run; None: never."""
+    """Say from which step on a hole was in use, and when it was noticed; None: never."""
 
     used: int | None
-    alarm: int | None
-    first: str
-    reward: float
-    others: Mapping[str, int]
+    first: Noticed | None
+    first_without_canaries: Noticed | None
 
 
 def run_hole(hole: str, folder: Path, seed: int, options: argparse.Namespace) -> Detection:
@@ -134,16 +146,15 @@ def run_hole(hole: str, folder: Path, seed: int, options: argparse.Namespace) ->
     lines = train_or_read([settings], folder / "grpo")
     rewards = {line["step"]: line["reward/mean"] for line in lines if "reward/mean" in line}
     alarms = list(RunFolder.open(folder / "grpo").alarm_lines())
-    first = min(alarms, key=lambda line: line["step"], default=None)
-    others: dict[str, int] = {}
-    for line in alarms:
-        others.setdefault(title(line), line["step"])
+
+    def first(lines: list[Any]) -> Noticed | None:
+        line = min(lines, key=lambda line: line["step"], default=None)
+        return line and Noticed(title(line), line["step"], rewards[line["step"]])
+
     return Detection(
         used_from(env, folder / "grpo"),
-        None if first is None else first["step"],
-        "" if first is None else title(first),
-        math.nan if first is None else rewards[first["step"]],
-        others,
+        first(alarms),
+        first([line for line in alarms if line["name"] != "canary paid"]),
     )
 
 
@@ -213,17 +224,17 @@ def poisson_interval(count: int) -> tuple[float, float]:
 
 def report_holes(options: argparse.Namespace) -> None:
     """Run all holes and print their table."""
-    print("| hole | in use from step | first alarm | delay in steps | reward then |")
-    print("| --- | --- | --- | --- | --- |")
+    seen = "alarm | at step | delay | reward then"
+    print(f"| hole | seed | in use from step | first {seen} | first that is no canary {seen[6:]} |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for hole, kind in HOLES.items():
-        runs = [
-            run_hole(hole, options.out / f"{kind.__name__}-{seed}", seed, options)
-            for seed in options.seeds
-        ]
-        for run in runs:
-            delay = "-" if None in (run.used, run.alarm) else f"{run.alarm - run.used:+d}"
-            print(f"| {hole} | {run.used} | {run.first} | {delay} | {run.reward:.2f} |")
-            print("   ", run.others)
+        for seed in options.seeds:
+            run = run_hole(hole, options.out / f"{kind.__name__}-{seed}", seed, options)
+            cells = [
+                "none | - | - | -" if noticed is None else noticed.cells(run.used)
+                for noticed in (run.first, run.first_without_canaries)
+            ]
+            print(f"| {hole} | {seed} | {run.used or 'never'} | {' | '.join(cells)} |", flush=True)
 
 
 def report_honest(options: argparse.Namespace) -> None:

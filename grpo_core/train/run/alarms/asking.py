@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.types import Group, Rollout, Segment, Task, Verdict
+from grpo_core.protocol.types import Group, Rollout, Script, Segment, Task, Verdict
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.run.alarms.canaries import (
@@ -41,17 +41,28 @@ class Asking:
         self._references: dict[str, list[Row]] = {}
         """The rows of the reference answers, by environment, once they were made."""
 
-    async def canaries(self, source: Source, seen: Seen, *, turn: int) -> list[Asked]:
+    async def references(self, seen: Seen) -> list[Script | None]:
+        """Return the reference answers of the first tasks of a step."""
+        return list(await self._actor.sources.references(seen.tasks[: self._tasks]))
+
+    async def canaries(
+        self, source: Source, seen: Seen, references: Sequence[Script | None], *, turn: int
+    ) -> list[Asked]:
         """Return how the canaries of a step are judged; none where texts cannot be tried alone.
 
         Such are attempts by agents, episodes and dialogues, and verdicts that depend on earlier
         ones.
+
+        Args:
+            source: the environment.
+            seen: its attempts in the step.
+            references: the reference answers of its first tasks.
+            turn: number of the asking.
         """
-        env, sources = source.env, self._actor.sources
+        env = source.env
         if env.max_turns > 1 or _needs_more_than_text(source) or not source.verifier.one_by_one:
             return []
         tasks = seen.tasks[: self._tasks]
-        references = await sources.references(tasks)
         canaries = make_canaries(env, seen, references, tasks=self._tasks, turn=turn)
         known = [
             (task, answer)
@@ -82,11 +93,6 @@ class Asking:
         ranks = self._actor.ranks
         with kept_random_states():
             return ranks.gather(await self._actor.sources.audited(ranks.share(groups)))
-
-    async def reference_texts(self, tasks: Sequence[Task[Any]]) -> list[str]:
-        """Return those reference answers of some tasks that are texts of one turn."""
-        answers = await self._actor.sources.references(tasks)
-        return [answer for answer in answers if isinstance(answer, str)]
 
     async def reference_logprobs(self, source: Source) -> list[float]:
         """Return the mean log-prob per token of the references of fixed held-out tasks.

@@ -72,9 +72,10 @@ class AlarmWatch:
 
     async def _ask(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
         """Return the alarms of canaries and audits."""
-        references = await self._asking.reference_texts(seen.tasks)
-        asked = await self._asking.canaries(source, seen, turn=watch.canaries.turn)
-        alarms = watch.asked(seen, asked, references)
+        references = await self._asking.references(seen)
+        asked = await self._asking.canaries(source, seen, references, turn=watch.canaries.turn)
+        texts = [answer for answer in references if isinstance(answer, str)]
+        alarms = watch.asked(seen, asked, texts)
         groups = [scored[0].group for scored in seen.groups]
         if audited := await self._asking.audited(source, groups):
             alarms += watch.audited(seen.audited(audited))
