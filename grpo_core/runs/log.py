@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -28,13 +27,13 @@ from grpo_core.runs.lines import (
     unreadable,
     writing,
 )
+from grpo_core.runs.members import Part, layout, pack
 from grpo_core.runs.seal import DamagedError
 
 _CHUNK_BYTES = 1 << 20
-_GZIP_LEVEL = 3
-"""The compression level; a higher one takes three times as long and saves a tenth."""
-_READ_ERRORS = (OSError, EOFError, zlib.error)
+READ_ERRORS = (OSError, EOFError, zlib.error)
 """The errors that reading a damaged part raises."""
+_LAYOUT_TRIES = 3
 
 
 class Mark(TypedDict, total=False):
@@ -90,8 +89,24 @@ class LineLog:
             try:
                 with _open_part(part) as file:
                     yield from parse_lines(file, part, prefixes)
-            except _READ_ERRORS as error:
+            except READ_ERRORS as error:
                 raise ConfigError(unreadable(part, error)) from None
+
+    def layout(self) -> list[Part]:
+        """Return where each file of the log lies in it.
+
+        Raises:
+            ConfigError: a file cannot be read.
+        """
+        for attempt in range(_LAYOUT_TRIES):
+            paths = self._parts()
+            try:
+                return layout(paths)
+            except READ_ERRORS as error:
+                # The run may have compressed a file since its name was read.
+                if attempt == _LAYOUT_TRIES - 1:
+                    raise ConfigError(unreadable(self.path, error)) from None
+        raise AssertionError("unreachable")
 
     def check(self, mark: Mark) -> None:
         """Check that the log before `mark` is what was written.
@@ -156,10 +171,9 @@ class LineLog:
             temporary = plain.with_name(f".{plain.name}.gz")
             with (
                 plain.open("rb") as source,
-                temporary.open("wb") as raw,
-                gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed,
+                temporary.open("wb") as packed,
             ):
-                shutil.copyfileobj(source, packed, _CHUNK_BYTES)
+                pack(source, packed)
             sync(temporary)
             temporary.replace(plain.with_name(f"{plain.name}.gz"))
             sync(plain.parent)
@@ -229,7 +243,7 @@ class LineLog:
             try:
                 with _open_part(part) as file:
                     yield from file
-            except _READ_ERRORS:
+            except READ_ERRORS:
                 yield b""  # stands for one line that cannot be read
 
 
@@ -247,7 +261,7 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
         with _open_part(path) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise DamagedError(
             f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})"
         ) from None

@@ -1,0 +1,301 @@
+"""Find the rollouts of a run without reading its log: filter, order, page and search.
+
+The index is a SQLite file in the run folder that is derived from rollouts.jsonl and can be deleted
+at any time. `RolloutIndex.extend` is the only way into it: it compares the index with the files of
+the log, drops what no longer agrees (a resume has cut the log, a file was repaired), and adds the
+lines that are new. The run calls it after steps, a viewer when it opens the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.index_file import INDEX, IndexFile, Progress
+from grpo_core.runs.lines import JsonObject, parse_line, unreadable
+from grpo_core.runs.log import READ_ERRORS, LineLog
+from grpo_core.runs.members import read
+from grpo_core.runs.rows import (
+    ALL,
+    Count,
+    Disagreement,
+    Facets,
+    Filter,
+    Flip,
+    GroupRow,
+    Order,
+    Range,
+    RolloutRow,
+)
+from grpo_core.runs.tables import (
+    DISAGREEMENTS,
+    FLIPS,
+    GROUP_COLUMNS,
+    GROUP_ORDERS,
+    ROLLOUT_COLUMNS,
+    ROLLOUT_ORDERS,
+    ROLLOUTS,
+    Condition,
+    group_conditions,
+    joined,
+    rollout_conditions,
+)
+
+__all__ = [
+    "INDEX",
+    "Count",
+    "Disagreement",
+    "Facets",
+    "Filter",
+    "Flip",
+    "GroupRow",
+    "Order",
+    "Progress",
+    "Range",
+    "RolloutIndex",
+    "RolloutRow",
+]
+
+
+class RolloutIndex:
+    """Give access to the groups and rollouts of a run; close it, or use it in a `with` block.
+
+    It may be used by several threads; they wait for each other.
+    """
+
+    def __init__(self, file: IndexFile, log: LineLog) -> None:
+        self._file = file
+        self._log = log
+
+    @classmethod
+    def open(
+        cls, run: Path, *, progress: Progress | None = None, extend: bool = True
+    ) -> RolloutIndex:
+        """Return the index of a run, with everything that the log holds now.
+
+        Where the run folder cannot be written, the index goes to a temporary file.
+
+        Args:
+            run: the run folder.
+            progress: is told how far the index is; the first time it reads the whole log.
+            extend: False: only what is indexed already.
+
+        Raises:
+            ConfigError: the log or the index cannot be read, or a line is damaged.
+        """
+        log = LineLog(run.absolute() / "rollouts.jsonl")
+        index = cls(IndexFile(log), log)
+        if extend:
+            try:
+                index.extend(progress=progress)
+            except BaseException:
+                index.close()
+                raise
+        return index
+
+    def __enter__(self) -> RolloutIndex:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the index; a temporary one is deleted."""
+        self._file.close()
+
+    def extend(self, *, progress: Progress | None = None, at_most_bytes: int | None = None) -> int:
+        """Bring the index in line with the log: drop what changed, add what is new.
+
+        Args:
+            progress: is told how far the index is.
+            at_most_bytes: stop after about so many bytes of the log; None: at its end.
+
+        Returns:
+            How many bytes of the log were indexed.
+
+        Raises:
+            ConfigError: the log cannot be read, a line is damaged, or the index cannot be written.
+        """
+        return self._file.extend(progress=progress, at_most_bytes=at_most_bytes)
+
+    def facets(self) -> Facets:
+        """Return what the filters can be set to."""
+        low, high, groups, rollouts = self._file.rows(
+            "SELECT min(step), max(step), count(*), total(rollouts) FROM groups"
+        )[0]
+
+        def names(sql: str) -> tuple[str, ...]:
+            return tuple(name for (name,) in self._file.rows(sql))
+
+        return Facets(
+            Range(low, high),
+            names("SELECT DISTINCT split FROM groups ORDER BY 1"),
+            names("SELECT DISTINCT environment FROM groups ORDER BY 1"),
+            # Verdicts of an environment have the same parts always.
+            names(
+                "SELECT DISTINCT key FROM (SELECT DISTINCT parts FROM (SELECT min(r.parts) AS parts"
+                f" FROM {ROLLOUTS} WHERE r.error IS NULL GROUP BY g.environment)), "
+                "json_each(parts) ORDER BY 1"
+            ),
+            groups,
+            int(rollouts),
+        )
+
+    def count(self, where: Filter = ALL) -> Count:
+        """Return how many groups and rollouts a filter chooses."""
+        condition, values = joined([*group_conditions(where), *rollout_conditions(where)])
+        (row,) = self._file.rows(
+            f"SELECT count(DISTINCT r.group_id), count(*) FROM {ROLLOUTS} WHERE {condition}", values
+        )
+        return Count(*row)
+
+    def groups(
+        self,
+        where: Filter = ALL,
+        *,
+        order: Order = "log",
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> list[GroupRow]:
+        """Return a page of the groups that have a rollout that the filter chooses."""
+        conditions = group_conditions(where)
+        if of_rollouts := rollout_conditions(where):
+            condition, values = joined(of_rollouts)
+            chosen = f"g.id IN (SELECT r.group_id FROM rollouts AS r WHERE {condition})"
+            conditions.append((chosen, values))
+        return [
+            _group_row(row)
+            for row in self._page(
+                f"SELECT {GROUP_COLUMNS} FROM groups AS g",
+                joined(conditions),
+                f"{GROUP_ORDERS[order]} {'DESC' if descending else 'ASC'} NULLS LAST, g.id",
+                offset,
+                limit,
+            )
+        ]
+
+    def rollouts(
+        self,
+        where: Filter = ALL,
+        *,
+        order: Order = "log",
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 100,
+    ) -> list[RolloutRow]:
+        """Return a page of the rollouts that the filter chooses."""
+        return [
+            RolloutRow(
+                *row[:8], bool(row[8]), *row[9:12], bool(row[12]), *row[13:15], json.loads(row[15])
+            )
+            for row in self._page(
+                f"SELECT {ROLLOUT_COLUMNS} FROM {ROLLOUTS}",
+                joined([*group_conditions(where), *rollout_conditions(where)]),
+                f"{ROLLOUT_ORDERS[order]} {'DESC' if descending else 'ASC'} NULLS LAST, r.id",
+                offset,
+                limit,
+            )
+        ]
+
+    def group(self, step: int, split: str, number: int) -> GroupRow | None:
+        """Return a group by its number in its step and split; None if there is none."""
+        rows = self._file.rows(
+            f"SELECT {GROUP_COLUMNS} FROM groups AS g "
+            "WHERE g.step = ? AND g.split = ? AND g.number = ? ORDER BY g.id LIMIT 1",
+            [step, split, number],
+        )
+        return _group_row(rows[0]) if rows else None
+
+    def disagreements(self, *, offset: int = 0, limit: int = 100) -> list[Disagreement]:
+        """Return the answers that got several rewards in one group, the widest apart first."""
+        return [Disagreement(*row) for row in self._file.rows(DISAGREEMENTS, [limit, offset])]
+
+    def flips(self, *, split: str | None = None, offset: int = 0, limit: int = 100) -> list[Flip]:
+        """Return the tasks that passed at a step and failed at the next one that had them."""
+        return [Flip(*row) for row in self._file.rows(FLIPS, [split, limit, offset])]
+
+    def read(self, group: int) -> JsonObject:
+        """Return a group as the log holds it.
+
+        Args:
+            group: `GroupRow.id`.
+
+        Returns:
+            Its `id`, `step`, `split`, `number`, `key`, `draw`, `prompt` (messages or text; None in
+            a folder of an older version), `tools` and `rollouts`, with all their fields.
+
+        Raises:
+            KeyError: there is no such group.
+            ConfigError: the log cannot be read.
+        """
+        try:
+            return self._read(group)
+        except (*READ_ERRORS, ValueError):
+            # The log has changed since it was indexed: the run may have gone back to a checkpoint.
+            self.extend()
+        try:
+            return self._read(group)
+        except (*READ_ERRORS, ValueError) as error:
+            raise ConfigError(unreadable(self._log.path, error)) from None
+
+    def _read(self, group: int) -> JsonObject:
+        rows = self._file.rows(
+            "SELECT step, split, number, place, bytes, updated_place, updated_bytes "
+            "FROM groups WHERE id = ?",
+            [group],
+        )
+        if not rows:
+            raise KeyError(group)
+        step, split, number, place, size, updated_place, updated_size = rows[0]
+        places = self._file.rows(
+            "SELECT place, bytes FROM rollouts WHERE group_id = ? ORDER BY id", [group]
+        )
+        own_line = [] if place is None else [(place, size)]
+        update_line = [] if updated_place is None else [(updated_place, updated_size)]
+        lines = self._lines([*own_line, *places])
+        head = next(lines) if own_line else {}
+        rollouts = list(lines)
+        for update in self._lines(update_line):
+            by_attempt = {line["attempt"]: line for line in update["attempts"]}
+            rollouts = [line | by_attempt.get(line["attempt"], {}) for line in rollouts]
+        first = head or rollouts[0]
+        return {
+            "id": group,
+            "step": step,
+            "split": split,
+            "number": number,
+            "key": first["key"],
+            "draw": first["draw"],
+            "prompt": head.get("prompt"),
+            "tools": head.get("tools"),
+            "rollouts": rollouts,
+        }
+
+    def _lines(self, places: list[tuple[int, int]]) -> Iterator[JsonObject]:
+        """Yield the lines at these neighbouring places of the log, which are read at once."""
+        if not places:
+            return
+        start = places[0][0]
+        data = read(self._log.layout(), start, places[-1][0] + places[-1][1] - start)
+        for place, size in places:
+            line = parse_line(data[place - start : place - start + size])
+            if line is None:
+                raise ValueError("it holds no line where the index says so")
+            yield line
+
+    def _page(
+        self, select: str, condition: Condition, order: str, offset: int, limit: int
+    ) -> list[tuple[Any, ...]]:
+        where, values = condition
+        return self._file.rows(
+            f"{select} WHERE {where} ORDER BY {order} LIMIT ? OFFSET ?", [*values, limit, offset]
+        )
+
+
+def _group_row(row: tuple[Any, ...]) -> GroupRow:
+    """Return the row of `GROUP_COLUMNS` as what it is."""
+    return GroupRow(*row[:9], *map(int, row[9:15]), *row[15:19], bool(row[19]))

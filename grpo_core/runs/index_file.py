@@ -1,0 +1,295 @@
+"""Keep the file of the index of a run's rollouts in line with the log.
+
+The table `files` says for each file of the log how much of it is indexed, with a checksum. A file
+whose inode, size and time are as they were is trusted; of any other one the checksum is compared.
+Positions count uncompressed bytes, so the index stays right when the run compresses a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.indexing import Indexer, drop_from
+from grpo_core.runs.lines import parse_line, unreadable
+from grpo_core.runs.log import READ_ERRORS, LineLog
+from grpo_core.runs.members import Part, checksum, lines_from, read
+from grpo_core.runs.tables import TABLES, VERSION
+
+INDEX = "rollouts.sqlite"
+"""The name of the index in the run folder."""
+Progress = Callable[[int, int], None]
+"""Is told how many of how many bytes of the log are indexed."""
+
+_CHUNK_BYTES = 8 << 20
+"""Bytes of the log that are indexed in one transaction; a kill loses no more."""
+_WAIT_SECONDS = 30.0
+"""How long to wait for another process that extends the same index."""
+_CACHE_KIB = 65_536
+_OLDEST_SQLITE = (3, 34)
+"""The first version whose text index finds parts of words."""
+
+
+class IndexFile:
+    """Hold the connection to the index of a log, in the run folder or in a temporary file."""
+
+    def __init__(self, log: LineLog) -> None:
+        """Open the index, or make an empty one.
+
+        Raises:
+            ConfigError: SQLite is too old, or no index can be made.
+        """
+        self._log = log
+        self._lock = threading.RLock()
+        self._temporary: Path | None = None
+        self._path = log.path.with_name(INDEX)
+        self._last: tuple[str, int, bytes] | None = None
+        """The inode of the file that was read last, and the position and bytes of its last line."""
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise ConfigError(
+                f"Python's SQLite is {sqlite3.sqlite_version}, and the index of rollouts needs "
+                f"{'.'.join(map(str, _OLDEST_SQLITE))} or newer; take a newer Python"
+            )
+        self._connection = self._open()
+
+    def close(self) -> None:
+        """Close the index, and delete it if it is temporary."""
+        with self._lock:
+            self._connection.close()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; a broken index is built again first."""
+        with self._lock:
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                if not _is_broken(error):
+                    raise
+                self._start_again()
+                self.extend()
+                return self._connection.execute(sql, values).fetchall()
+
+    def extend(self, *, progress: Progress | None = None, at_most_bytes: int | None = None) -> int:
+        """See `RolloutIndex.extend`."""
+        with self._lock:
+            try:
+                return self._extend(progress, at_most_bytes)
+            except sqlite3.DatabaseError as error:
+                if _is_busy(error):
+                    raise self._unwritable(error) from None
+            self._start_again()
+            try:
+                return self._extend(progress, at_most_bytes)
+            except sqlite3.DatabaseError as error:
+                raise self._unwritable(error) from None
+
+    def _unwritable(self, error: Exception) -> ConfigError:
+        return ConfigError(
+            f"the index {self._path} cannot be written: {error}; make room, or delete it"
+        )
+
+    def _open(self) -> sqlite3.Connection:
+        """Return a connection to the index in the run folder, or else to a temporary one."""
+        try:
+            return _connect(self._path)
+        except sqlite3.OperationalError as error:
+            if _is_busy(error):
+                raise self._unwritable(error) from None
+            return self._open_temporary()  # the folder cannot be written
+        except sqlite3.DatabaseError:  # the file is no index, or that of another version
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        try:
+            return _connect(self._path)
+        except sqlite3.DatabaseError:
+            return self._open_temporary()
+
+    def _open_temporary(self) -> sqlite3.Connection:
+        """Return a connection to a temporary index that begins with what the run folder has."""
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="grpo-index-"))
+            with contextlib.suppress(OSError):
+                shutil.copy(self._path, self._temporary / INDEX)
+            self._path = self._temporary / INDEX
+        try:
+            return _connect(self._path)
+        except sqlite3.DatabaseError:
+            self._path.unlink(missing_ok=True)
+        try:
+            return _connect(self._path)
+        except sqlite3.DatabaseError as error:
+            raise self._unwritable(error) from None
+
+    def _start_again(self) -> None:
+        """Drop the index, and begin an empty one."""
+        self._connection.close()
+        self._last = None
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        self._connection = self._open()
+
+    def _extend(self, progress: Progress | None, at_most_bytes: int | None) -> int:
+        added = 0
+        while True:
+            try:
+                parts = self._log.layout()
+                with _transaction(self._connection):
+                    position, chunk = self._add_chunk(parts)
+            except READ_ERRORS as error:
+                raise ConfigError(unreadable(self._log.path, error)) from None
+            added += chunk
+            if progress is not None:
+                progress(position, parts[-1].end if parts else 0)
+            if not chunk or (at_most_bytes is not None and added >= at_most_bytes):
+                return added
+
+    def _add_chunk(self, parts: list[Part]) -> tuple[int, int]:
+        """Index the next bytes of the log; return the position reached, and how many they were."""
+        position = start = self._agreed(parts)
+        (indexed,) = self._connection.execute(
+            "SELECT ifnull(max(start + size), 0) FROM files"
+        ).fetchone()
+        if indexed > position:
+            drop_from(self._connection, position)
+        indexer = Indexer(self._connection)
+        for part in parts:
+            if part.start <= position < part.end and position - start < _CHUNK_BYTES:
+                position = self._add_part(
+                    indexer, part, position, until=start + _CHUNK_BYTES, is_last=part is parts[-1]
+                )
+        indexer.finish()
+        return position, position - start
+
+    def _agreed(self, parts: list[Part]) -> int:
+        """Return the position up to which the index agrees with the log."""
+        recorded = {
+            row[0]: row[1:]
+            for row in self._connection.execute(
+                "SELECT start, name, stamp, size, checksum FROM files"
+            )
+        }
+        position = 0
+        for part in parts:
+            if part.start not in recorded:
+                break
+            name, stamp, size, check = recorded[part.start]
+            if (part.path.name, part.stamp) != (name, stamp):
+                if part.size < size or not (
+                    self._is_only_longer(part, size) or checksum(part, size) == check
+                ):
+                    return part.start
+                self._connection.execute(
+                    "UPDATE files SET name = ?, stamp = ? WHERE start = ?",
+                    (part.path.name, part.stamp, part.start),
+                )
+            position = part.start + size
+            if size < part.size:
+                break
+        return position
+
+    def _is_only_longer(self, part: Part, size: int) -> bool:
+        """Return whether this object has read the file before and its last line is still there."""
+        if self._last is None or part.path.suffix == ".gz":
+            return False
+        inode, place, line = self._last
+        end = part.start + size
+        return (
+            inode == part.inode
+            and place + len(line) == end
+            and read([part], place, len(line)) == line
+        )
+
+    def _add_part(
+        self, indexer: Indexer, part: Part, position: int, *, until: int, is_last: bool
+    ) -> int:
+        """Index lines of a part; return the position after them."""
+        row = self._connection.execute(
+            "SELECT checksum FROM files WHERE start = ?", (part.start,)
+        ).fetchone()
+        check = 0 if row is None else row[0]
+        for line in lines_from(part, position):
+            # A line without a line feed may still be written, or was cut by a kill.
+            if position + len(line) > part.end or (is_last and not line.endswith(b"\n")):
+                break
+            if line.endswith(b"\n"):
+                self._add_line(indexer, part, line, position)
+                self._last = (part.inode, position, line)
+            check = zlib.crc32(line, check)
+            position += len(line)
+            if position >= until:
+                break
+        self._connection.execute(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)",
+            (part.start, part.path.name, part.stamp, position - part.start, check),
+        )
+        return position
+
+    def _add_line(self, indexer: Indexer, part: Part, line: bytes, position: int) -> None:
+        try:
+            if (value := parse_line(line)) is None:
+                raise TypeError("it is not a JSON object")
+            indexer.add(value, position, len(line))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{part.path} has a damaged line {position - part.start:,} bytes from its start "
+                f"({type(error).__name__}: {error}); remove the line, or name another run"
+            ) from None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open an index of this version, or make an empty one.
+
+    Raises:
+        sqlite3.OperationalError: the file cannot be opened or written.
+        sqlite3.DatabaseError: it is no index of this version.
+    """
+    connection = sqlite3.connect(
+        path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        # The index can be built again, so it need not survive a power failure.
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        with _transaction(connection):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                for statement in TABLES.split(";"):
+                    connection.execute(statement)
+            elif version != VERSION:
+                raise sqlite3.DatabaseError("another version wrote it")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block writes, or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back after some errors
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _is_broken(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
