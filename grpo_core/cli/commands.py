@@ -66,6 +66,11 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "grpo_core.cli.plot",
             "Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG.",
         ),
+        "report": Entry(
+            "grpo_core.cli.report",
+            "Write curves, groups, forensics and settings of runs as one HTML file, "
+            "to be opened offline.",
+        ),
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),

@@ -109,7 +109,7 @@ function plotted(chart, curves, width) {
       if (curve.interval) {
         const high = add(curve, curve.interval.high, { stroke: "transparent", spanGaps: true, held: true, class: "aside" });
         const low = add(curve, curve.interval.low, { stroke: "transparent", spanGaps: true, held: true, class: "aside" });
-        bands.push({ series: [high, low], fill: `color-mix(in srgb, ${stroke} 12%, transparent)` });
+        bands.push({ series: [high, low], fill: `${stroke}1f` });
       }
       return;
     }
@@ -120,9 +120,9 @@ function plotted(chart, curves, width) {
       { stroke: "transparent", class: "aside" });
     const low = add(curve, mean.map((v, at) => (v === null ? null : Math.max(floor, v - (width_[at] ?? 0)))),
       { stroke: "transparent", class: "aside" });
-    bands.push({ series: [high, low], fill: `color-mix(in srgb, ${stroke} 15%, transparent)` });
+    bands.push({ series: [high, low], fill: `${stroke}26` });
     add(curve, mean, { label, stroke, width: 2 });
-    add(curve, curve.values, { stroke: `color-mix(in srgb, ${stroke} 40%, transparent)`, width: 1, class: "aside" });
+    add(curve, curve.values, { stroke: `${stroke}66`, width: 1, class: "aside" });
   });
   const axis = { stroke: style("--muted"), grid: { stroke: style("--line"), width: 1 },
     ticks: { stroke: style("--line"), width: 1 }, font: "12px system-ui, sans-serif" };

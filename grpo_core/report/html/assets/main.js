@@ -121,7 +121,7 @@ function frame(source) {
   const { runs, made, version, served } = source.page;
   const dialog = el("dialog", { "aria-label": "Keys" }, el("h2", {}, "Keys"),
     el("dl", { class: "facts" }, KEYS.map(([key, meaning]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, meaning)])),
-    el("form", { method: "dialog" }, el("button", {}, "Close")));
+    el("button", { type: "button", on: { click: () => dialog.close() } }, "Close"));
   document.body.replaceChildren(
     el("a", { class: "skip", href: "#main", on: { click: (event) => {
       event.preventDefault();

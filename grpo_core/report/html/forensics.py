@@ -1,0 +1,159 @@
+"""Look for rewards that may have been paid for the wrong reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from grpo_core.report.html.opened import OpenRun, place_of
+from grpo_core.report.html.phrases import frequent_phrases
+from grpo_core.report.html.series import Columns
+from grpo_core.runs.index import GroupRow
+
+MOST_ROWS = 100
+"""Of disagreements and of flips."""
+_READ_GROUPS = 1_000
+"""The most groups whose texts are compared."""
+_READ_CHARACTERS = 2_000_000
+_SHARE = 5
+"""The first and the last of so many parts of the steps are compared."""
+_DOWN = "it fell while the reward rose"
+_MOVED = "it moved while the reward rose"
+_SUSPICIOUS: Mapping[str, tuple[int, str]] = {
+    "completion_length/mean": (0, _MOVED),
+    "groups/distinct": (-1, _DOWN),
+    "env/audit": (-1, _DOWN),
+    "eval/env/audit": (-1, _DOWN),
+    "pass_rate": (-1, _DOWN),
+    "eval/pass_rate": (-1, _DOWN),
+    "alarms/reference_logprob": (-1, _DOWN),
+    "entropy": (2, ""),
+    "kl": (2, ""),
+}
+"""Measures by the direction that is suspicious where the reward rises: -1 down, 0 both, 2 none."""
+
+
+def forensics(run: OpenRun) -> dict[str, Any]:
+    """Return the findings of a run as the page shows them."""
+    rows = {row.id: row for row in run.index.groups(limit=-1)}
+    disagreements = run.index.disagreements(limit=MOST_ROWS)
+    flips = run.index.flips(limit=MOST_ROWS)
+    metrics = run.metrics()
+    cut = [
+        name
+        for name, found in (("same answers", disagreements), ("flips", flips))
+        if len(found) == MOST_ROWS
+    ]
+    return {
+        "trends": trends(metrics["steps"]["columns"], metrics["evaluations"]["columns"]),
+        "disagreements": [
+            {
+                "at": place_of(rows[found.group]),
+                "environment": found.environment,
+                "answer": found.answer,
+                "low": found.low,
+                "high": found.high,
+                "rollouts": found.rollouts,
+            }
+            for found in disagreements
+        ],
+        "flips": [
+            {
+                "environment": flip.environment,
+                "split": flip.split,
+                "task": flip.task,
+                "seed": flip.seed,
+                "level": flip.level,
+                "passed_at": place_of(rows[flip.passed_group]),
+                "failed_at": place_of(rows[flip.failed_group]),
+            }
+            for flip in flips
+        ],
+        "phrases": _phrases(run, list(rows.values())),
+        "cut": f"Of {' and '.join(cut)}, the first {MOST_ROWS} are listed." if cut else None,
+    }
+
+
+def trends(steps: Columns, evaluations: Columns) -> list[dict[str, Any]]:
+    """Return how the reward and the measures beside it changed from the first to the last fifth.
+
+    Args:
+        steps: the metrics of the steps.
+        evaluations: those of the evaluations, whose names begin with "eval/".
+    """
+    columns = steps | {name: values for name, values in evaluations.items() if name != "step"}
+    reward = _change(columns.get("reward/mean", []))
+    if reward is None:
+        return []
+    rising = reward["direction"] > 0
+    rows = [{"name": "reward/mean", **reward, "suspicious": None}]
+    for name, values in columns.items():
+        known = next((known for known in _SUSPICIOUS if _is_named(name, known)), None)
+        change = _change(values) if known else None
+        if known is None or change is None:
+            continue
+        wrong, reason = _SUSPICIOUS[known]
+        against = change["direction"] == wrong or (wrong == 0 and change["direction"] != 0)
+        rows.append({"name": name, **change, "suspicious": reason if rising and against else None})
+    return rows
+
+
+def _is_named(name: str, known: str) -> bool:
+    """Return whether a metric is the known one, of the run or of one of its environments."""
+    is_evaluation = name.startswith("eval/")
+    return name == known or (
+        is_evaluation == known.startswith("eval/")
+        and name.endswith(f"/{known.removeprefix('eval/')}")
+    )
+
+
+def _change(values: Sequence[float | None]) -> dict[str, Any] | None:
+    """Return the first and last means, and the direction if it is beyond two standard errors."""
+    known = [value for value in values if value is not None]
+    size = len(known) // _SHARE
+    if size < 2:
+        return None
+    first, last = known[:size], known[-size:]
+    error = sqrt((stdev(first) ** 2 + stdev(last) ** 2) / size)
+    difference = fmean(last) - fmean(first)
+    return {
+        "first": fmean(first),
+        "last": fmean(last),
+        "steps": len(known),
+        "direction": 0 if abs(difference) <= 2 * error else 1 if difference > 0 else -1,
+    }
+
+
+def _phrases(run: OpenRun, rows: Sequence[GroupRow]) -> dict[str, Any]:
+    """Return the phrases of the rollouts with the highest reward of their group.
+
+    Of a large run, groups all over the log are read until the texts are as long as the limit.
+    """
+    chosen = [row for row in rows if row.reward_high != row.reward_low]
+    distance = max(1, len(chosen) // _READ_GROUPS)
+    paid: list[str] = []
+    rest: list[str] = []
+    characters = groups = 0
+    for row in chosen[::distance]:
+        if characters > _READ_CHARACTERS:
+            break
+        groups += 1
+        for rollout in run.index.read(row.id)["rollouts"]:
+            verdict = rollout["verdict"]
+            if not verdict or verdict["error"] is not None or not rollout.get("messages"):
+                continue
+            text = "\n".join(
+                message["content"]
+                for message in rollout["messages"]
+                if message["role"] == "assistant"
+            )
+            characters += len(text)
+            (paid if verdict["total"] == row.reward_high else rest).append(text)
+    return {
+        "groups": groups,
+        "paid": len(paid),
+        "rest": len(rest),
+        "rows": frequent_phrases(paid, rest),
+    }
