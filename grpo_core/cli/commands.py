@@ -71,6 +71,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "Write curves, groups, forensics and settings of runs as one HTML file, "
             "to be opened offline.",
         ),
+        "watch": Entry(
+            "grpo_core.cli.watch",
+            "Show runs live: as a page for this machine's browser, or in the terminal.",
+        ),
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),

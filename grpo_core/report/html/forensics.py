@@ -21,6 +21,8 @@ _SHARE = 5
 """The first and the last of so many parts of the steps are compared."""
 _DOWN = "it fell while the reward rose"
 _MOVED = "it moved while the reward rose"
+_LEAST_CHANGE = 0.1
+"""Of a measure that may go either way, as a share of what it was."""
 _SUSPICIOUS: Mapping[str, tuple[int, str]] = {
     "completion_length/mean": (0, _MOVED),
     "groups/distinct": (-1, _DOWN),
@@ -95,7 +97,8 @@ def trends(steps: Columns, evaluations: Columns) -> list[dict[str, Any]]:
         if known is None or change is None:
             continue
         wrong, reason = _SUSPICIOUS[known]
-        against = change["direction"] == wrong or (wrong == 0 and change["direction"] != 0)
+        moved = abs(change["last"] - change["first"]) > _LEAST_CHANGE * abs(change["first"])
+        against = change["direction"] == wrong or (wrong == 0 and moved and change["direction"])
         rows.append({"name": name, **change, "suspicious": reason if rising and against else None})
     return rows
 

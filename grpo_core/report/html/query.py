@@ -52,7 +52,7 @@ def read_query(parameters: Mapping[str, str]) -> Query:
     )
     page = int(_number(parameters, "page") or 0)
     chosen: Order = order  # type: ignore[assignment]  # it is one of them
-    return Query(where, chosen, parameters.get("descending") == "yes", max(0, page))
+    return Query(where, chosen, parameters.get("descending") != "no", max(0, page))
 
 
 def _range(parameters: Mapping[str, str], name: str) -> Range:

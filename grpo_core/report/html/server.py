@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, text, "application/json")
 
     def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
-        body = text.encode("ascii", "xmlcharrefreplace")
+        body = text.encode()
         self.send_response(status)
         for name, value in (
             ("Content-Type", kind),

@@ -82,7 +82,7 @@ def page_data(runs: Sequence[OpenRun], *, served: bool) -> dict[str, Any]:
 
 def write_single_file(path: Path, runs: Sequence[OpenRun]) -> int:
     """Write the page of some runs, and return its size in bytes."""
-    data = single_file(runs).encode("ascii", "xmlcharrefreplace")
+    data = single_file(runs).encode()
     path.write_bytes(data)
     return len(data)
 

@@ -72,14 +72,17 @@ function curvesOf(chart, runs) {
       if (key === "step" || !chart.of(key) || chart.not?.test(key)) continue;
       if (values.every((value) => value === null)) continue;
       if (chart.id === "dead" && key.endsWith("refilled") && values.every((value) => !value)) continue;
-      const label = lead + key.replace(/(^|\/)(reward|time|env|groups|alarms)\//, "$1");
+      const short = key.replace(/(^|\/)(reward|time|env|groups|alarms|memory)\//, "$1");
+      // Of a mixture, "ENVIRONMENT/reward/mean" is a curve of its own.
+      const environment = key.replace(/\/?(reward\/mean|pass_rate)$/, "");
+      const label = lead + (chart.held ? `${environment} training`.trim() : short);
       const spread = chart.spread && metrics.steps.columns[key.replace(/reward\/mean$/, chart.spread)];
       curves.push({ run, key, label, steps: metrics.steps.columns.step, values, spread });
       const held = metrics.evaluations.columns[key.replace(/(reward\/mean|pass_rate)$/, "eval/$1")]
         ?? metrics.evaluations.columns[`eval/${key}`];
       if (chart.held && held) {
         const interval = metrics.evaluations.intervals?.[key];
-        curves.push({ run, key, label: `${lead}${key}, held-out`, held: true,
+        curves.push({ run, key, label: label.replace("training", "held-out"), held: true,
           steps: metrics.evaluations.columns.step, values: held, interval });
       }
     }
@@ -177,7 +180,8 @@ export async function curves(main, source, parameters) {
     zooming = false;
     first.value = from === null ? "" : Math.ceil(from);
     last.value = to === null ? "" : Math.floor(to);
-    history.replaceState(null, "", address("curves", { from: first.value, to: last.value }));
+    const here = address("curves", { from: first.value, to: last.value });
+    if (location.hash && location.hash !== here) history.replaceState(null, "", here);
   };
   const typed = () => zoom(first.value === "" ? null : Number(first.value),
     last.value === "" ? null : Number(last.value));
@@ -196,12 +200,7 @@ export async function curves(main, source, parameters) {
     grid.append(el("p", { class: "empty" }, "No step has been logged yet."));
     return () => {};
   }
-  for (const chart of CHARTS) {
-    const drawn = curvesOf(chart, runs);
-    if (!drawn.length) continue;
-    const frame = el("div", { class: "plot" });
-    grid.append(el("figure", { class: "chart", id: `chart-${chart.id}` },
-      el("figcaption", {}, chart.title, chart.note && el("small", {}, chart.note)), frame));
+  const draw = (chart, drawn, frame) => {
     const { data, options } = plotted(chart, drawn, Math.max(240, frame.clientWidth));
     options.hooks = {
       setScale: [(plot, scale) => {
@@ -211,6 +210,7 @@ export async function curves(main, source, parameters) {
         zoom(whole ? null : min, whole ? null : max);
       }],
     };
+    frame.replaceChildren();
     const plot = new uPlot(options, data, frame);
     let pressed = 0;
     plot.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
@@ -220,8 +220,26 @@ export async function curves(main, source, parameters) {
       location.hash = address("groups", { run: runs[0].run, steps_from: step, steps_to: step });
     });
     plots.push(plot);
+    typed();
+  };
+  // A chart is drawn when it comes into sight, so that the first ones need not wait for all.
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      draw(...waiting.get(target), target);
+    }
+  }, { rootMargin: "300px" });
+  const waiting = new Map();
+  for (const chart of CHARTS) {
+    const drawn = curvesOf(chart, runs);
+    if (!drawn.length) continue;
+    const frame = el("div", { class: "plot" });
+    grid.append(el("figure", { class: "chart", id: `chart-${chart.id}` },
+      el("figcaption", {}, chart.title, chart.note && el("small", {}, chart.note)), frame));
+    waiting.set(frame, [chart, drawn]);
+    seen.observe(frame);
   }
-  if (parameters.from || parameters.to) typed();
   const resized = new ResizeObserver(() => {
     for (const plot of plots) {
       const width = plot.root.parentElement.clientWidth;
@@ -231,6 +249,7 @@ export async function curves(main, source, parameters) {
   resized.observe(grid);
   return () => {
     resized.disconnect();
+    seen.disconnect();
     for (const plot of plots) plot.destroy();
   };
 }

@@ -62,7 +62,7 @@ export async function matching(groups, filter, texts, progress) {
     found.push(group);
   }
   const value = ORDERS[filter.order] ?? ORDERS.log;
-  const sign = filter.descending === "yes" ? -1 : 1;
+  const sign = filter.descending === "no" ? 1 : -1;
   // As in the server's index: groups without a value come last, equal ones in the log's order.
   found = found.sort((a, b) => {
     const [first, second] = [value(a), value(b)];

@@ -19,10 +19,10 @@ function alarms(run, list) {
       " ", Object.entries(alarm.values ?? {}).map(([name, value]) => `${name} ${number(value)}`).join(", "))));
 }
 
-const trends = (rows) => table("Trends", ["Measure", "First fifth", "Last fifth", "Change", "Steps with a value", ""],
+const trends = (rows) => table("Trends", ["Measure", "First fifth", "Last fifth", "Change", "Values", "Worth a look"],
   rows.map((row) => [row.name, number(row.first), number(row.last),
     `${row.last >= row.first ? "+" : "−"}${number(Math.abs(row.last - row.first))}`, number(row.steps),
-    row.suspicious ? badge("bad", "against the reward", row.suspicious) : ""]));
+    row.suspicious ? badge("warn", row.suspicious) : ""]));
 
 const phrases = (found) => [
   el("p", { class: "hint" }, `${number(found.paid)} rollouts with the highest reward of their group against the other ${number(found.rest)} `

@@ -26,10 +26,10 @@ function parts(verdict) {
   const rows = Object.entries(verdict.rewards ?? {}).map(([name, part]) => [
     name, `${number(part.value)} × ${number(part.weight)}`, number(part.value * part.weight),
     part.turns ? part.turns.map((value) => number(value)).join(", ") : "", part.note ? textBlock(part.note, { fold: 600, className: "text small", label: `Note of ${name}` }) : "",
-    part.seconds ? `${number(part.seconds, 2)} s` : ""]);
+    part.seconds >= 0.001 ? `${number(part.seconds, 2)} s` : ""]);
   if (!rows.length) return null;
-  const turns = rows.some((row) => row[3]);
-  const keep = (row) => row.filter((_, at) => turns || at !== 3);
+  const given = [0, 1, 2, 3, 4, 5].filter((at) => at < 3 || rows.some((row) => row[at]));
+  const keep = (row) => given.map((at) => row[at]);
   return table("Reward parts", keep(["Part", "Value × weight", "Reward", "By turn", "Verifier's note", "Time"]),
     rows.map(keep), { class: "parts" });
 }
@@ -77,10 +77,10 @@ function attempt(rollout, options) {
       el("span", { class: "total", title: "Reward" }, verdict.error ? "no reward" : number(verdict.total)),
       verdict.error ? badge("bad", "not judged") : badge(verdict.passed ? "good" : "dim", verdict.passed ? "passed" : "not passed"),
       marks.map(([kind, text]) => badge(kind, text))),
-    el("dl", { class: "facts" }, facts.map(([name, value]) => [el("dt", {}, name),
-      el("dd", {}, name === "Answer" ? textBlock(String(value), { fold: 300, sought, className: "text inline", label: "Answer" }) : value)])),
+    el("dl", { class: "line" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name),
+      el("dd", {}, name === "Answer" ? textBlock(String(value), { fold: 300, sought, className: "text inline", label: "Answer" }) : value)))),
     verdict.error && el("div", { class: "error" }, el("p", { class: "role" }, "could not be judged"), textBlock(verdict.error, { sought, label: "Error" })),
-    parts(verdict), el("div", { class: "said" }, said), pictures(rollout.pictures), further(rollout, verdict, sought));
+    el("div", { class: "said" }, said), parts(verdict), pictures(rollout.pictures), further(rollout, verdict, sought));
 }
 
 /** Return for each attempt what is to be said of it beside its verdict. */
@@ -108,7 +108,7 @@ async function neighbours(source, run, parameters, row) {
   const { at, attempt: _, view, tokens, ...filter } = parameters;
   const answer = await source.groups(run, filter);
   const index = answer.rows.findIndex((one) => `${one.step}/${one.split}/${one.number}` === at);
-  return { before: answer.rows[index - 1], after: index < 0 ? answer.rows[0] : answer.rows[index + 1], filter };
+  return { before: answer.rows[index - 1], after: index < 0 ? undefined : answer.rows[index + 1], filter };
 }
 
 /** Show a group. */

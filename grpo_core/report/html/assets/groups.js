@@ -40,7 +40,7 @@ function form(facts, parameters, apply) {
       field("Search in prompts and completions", el("input", { type: "search", name: "text", id: "search",
         minlength: 3, placeholder: "at least 3 characters", value: parameters.text ?? "" })),
       field("Order", choice("order", Object.entries(ORDER), parameters.order ?? "log")),
-      field("Direction", choice("descending", [["no", "ascending"], ["yes", "descending"]], parameters.descending ?? "no")),
+      field("Direction", choice("descending", [["yes", "last or highest first"], ["no", "first or lowest first"]], parameters.descending ?? "yes")),
       button("Clear", () => go("groups", { run: facts.id }))),
     el("details", { open: filtered || matchMedia("(min-width: 60rem)").matches },
       el("summary", {}, "Filters"), el("div", { class: "fields" }, fields)));
@@ -112,7 +112,7 @@ export async function groups(main, source, parameters) {
   const apply = (data) => {
     const wanted = Object.fromEntries([...data].filter(([, value]) => value !== ""));
     if (wanted.order === "log") delete wanted.order;
-    if (wanted.descending === "no") delete wanted.descending;
+    if (wanted.descending === "yes") delete wanted.descending;
     if (wanted.text?.length < 3) delete wanted.text;
     history.replaceState(null, "", address("groups", { run: facts.id, ...wanted }));
     show({ run: facts.id, ...wanted });

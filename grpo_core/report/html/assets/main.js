@@ -122,7 +122,8 @@ function frame(source) {
   const dialog = el("dialog", { "aria-label": "Keys" }, el("h2", {}, "Keys"),
     el("dl", { class: "facts" }, KEYS.map(([key, meaning]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, meaning)])),
     el("button", { type: "button", on: { click: () => dialog.close() } }, "Close"));
-  document.body.replaceChildren(
+  // The data stay in the body, below what is shown.
+  document.body.prepend(
     el("a", { class: "skip", href: "#main", on: { click: (event) => {
       event.preventDefault();
       document.querySelector("main h1")?.focus();
@@ -157,6 +158,7 @@ async function watch(source) {
 
 const source = await openSource();
 frame(source);
+await new Promise((painted) => { requestAnimationFrame(() => setTimeout(painted)); });
 addEventListener("hashchange", () => show(source));
 addEventListener("keydown", (event) => pressed(event, source));
 await show(source);
