@@ -302,7 +302,7 @@ def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
 def gains(folder: Path, *, noise: bool) -> tuple[Gain, Gain]:
     """Return the gains of the judge's and the audit's score on the held-out inputs of a run."""
     scores: dict[tuple[str, int], dict[Any, float]] = {}
-    for line in read_lines(folder / "rollouts.jsonl"):
+    for line in RunFolder(folder).rollout_lines():
         if line["key"]["split"] == "eval":
             verdict, key = line["verdict"], line["key"]["index"]
             score = (

@@ -175,7 +175,9 @@ def _metrics(folder: Path) -> list[Any]:
 
 def _rollouts(folder: Path) -> list[Any]:
     return [
-        _attempt(json.loads(line)) for line in (folder / "rollouts.jsonl").read_text().splitlines()
+        _attempt(line)
+        for text in (folder / "rollouts.jsonl").read_text().splitlines()
+        if "attempt" in (line := json.loads(text))  # not those of groups
     ]
 
 

@@ -144,8 +144,8 @@ def _write_examples(
 def _open_unchanged(stored: Mapping[str, Any], allow: Collection[str]) -> Sources:
     """Return the sources of a run.
 
-    The log holds no prompts. They are made again from the task keys, which gives the same prompts
-    only if the environment is unchanged.
+    Prompts are made again from the task keys, as logs of older versions hold none; that gives the
+    same prompts only if the environment is unchanged.
 
     Args:
         stored: the settings of the run.

@@ -90,6 +90,11 @@ def rescore_run(
             f"the run {run} has no saved rollouts{' of these steps' if step else ''} "
             "(rollouts.jsonl); there is nothing to judge"
         )
+    if all("texts_left_out" in line for line in lines):
+        raise ConfigError(
+            f"the run {run} logged no completions (log.rollouts=none), so they cannot be judged "
+            "again; train with log.rollouts=sample or all"
+        )
     if env is None and settings and all(_is_weight(text) for text in settings):
         pairs = list(reweighed(lines, _checked_weights(config, host, lines)))
     else:

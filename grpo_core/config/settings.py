@@ -584,6 +584,17 @@ class SftConfig(Section):
 class LogConfig(Section):
     """Set what a run logs and where metrics are sent."""
 
+    rollouts: Literal["all", "sample", "none"] = "all"
+    """Rollouts in rollouts.jsonl: all; sample: log.sample_groups groups of each training step,
+    chosen by the run's seed, and all of the evaluations; none: only the verdicts of the
+    evaluations, without prompts and completions, so that gains and `grpo compare` still work."""
+    sample_groups: Positive = 2
+    """Groups of each training step that log.rollouts=sample keeps."""
+    tokens: bool = False
+    """Log the ids and log-probabilities of the tokens that the policy wrote."""
+    ratios: bool = False
+    """After each update, log the importance ratio and the entropy of each token that was trained
+    on, as they entered the loss in the last pass over it."""
     compress: bool = True
     """At a checkpoint, compress the content of rollouts.jsonl, once it is larger than log.part_mb,
     into rollouts-000001.jsonl.gz and so on."""

@@ -56,9 +56,10 @@ class Rescored:
 def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
     """Return the rollout of a line of rollouts.jsonl, without tokens.
 
-    None if the line does not hold all that a verifier sees: an agent returned more than is kept.
+    None if the line does not hold all that a verifier sees: an agent returned more than is kept,
+    or the run logs no texts.
     """
-    if "returned_length" in line:
+    if "returned_length" in line or "texts_left_out" in line:
         return None
     return Rollout(
         messages=tuple(_message(fields) for fields in line["messages"]),

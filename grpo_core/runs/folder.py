@@ -5,19 +5,30 @@ The folder can be read after a kill at any moment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group, Rollout, TaskKey, Verdict
+from grpo_core.protocol.types import Group
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
+from grpo_core.runs.attempts import (
+    Fields,
+    TokenValues,
+    group_line,
+    rollout_lines,
+    token_fields,
+    update_line,
+    without_texts,
+)
+from grpo_core.runs.index import INDEX, RolloutIndex
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.seal import (
@@ -37,8 +48,10 @@ _LOG_LINE_LIMIT = 10_000
 _TITLE_LIMIT = 500
 """The most characters of the title of the model card."""
 
-_RETURNED_LIMIT = 10_000
-"""The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
+_INDEXED_AT_ONCE = 8 << 20
+"""About how many bytes of rollouts.jsonl a step indexes; a reader indexes the rest."""
+
+_ALL_FIELDS = Fields()
 
 _LEFTOVER = re.compile(r"\.lock|\.(config|evaluation)\.json\..*")
 """The names of files that may be left from what was killed before it started."""
@@ -62,6 +75,9 @@ class RunFolder:
         self._logs = {
             name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")
         }
+        self._index: RolloutIndex | None = None
+        self._has_no_index = False
+        """Whether the index could not be written, and is given up."""
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
@@ -190,20 +206,92 @@ class RunFolder:
         step: int,
         group: Group[Any],
         advantages: Sequence[float | Sequence[float]] | None = None,
+        fields: Fields = _ALL_FIELDS,
     ) -> None:
-        """Append one line per rollout to rollouts.jsonl, with the key and draw of its task.
+        """Append the line of a group and those of its rollouts to rollouts.jsonl.
 
         Args:
             step: the training step.
             group: the rollouts of one task with their verdicts.
             advantages: the advantage of each rollout of the group, or those of its turns; None for
                 an evaluation.
+            fields: what the lines hold.
         """
-        for line in _rollout_lines(group):
-            advantage = None if advantages is None else advantages[line["attempt"]]
-            self._logs["rollouts.jsonl"].append(
-                json.dumps({"step": step, **line, "advantage": advantage}, default=str)
+        if fields.texts:
+            self._log_rollouts({"step": step, **group_line(group, fields)})
+        for line, rollout in zip(rollout_lines(group), group.rollouts, strict=True):
+            self._log_rollouts(
+                {
+                    "step": step,
+                    "group": fields.number,
+                    **(line if fields.texts else without_texts(line)),
+                    **(token_fields(rollout) if fields.tokens else {}),
+                    "advantage": None if advantages is None else advantages[line["attempt"]],
+                }
             )
+
+    def updated(self, step: int, number: int, values: TokenValues) -> None:
+        """Append to rollouts.jsonl what the update knows of the tokens of a group.
+
+        Args:
+            step: the training step.
+            number: the number of the group in the step.
+            values: ratios and entropies of the segments that were trained on.
+        """
+        self._log_rollouts({"step": step, **update_line(number, values)})
+
+    def _log_rollouts(self, line: JsonObject) -> None:
+        self._logs["rollouts.jsonl"].append(json.dumps(line, default=str))
+
+    def vocabulary(self) -> list[str] | None:
+        """Return the text of each token id; None if the run logged no tokens.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        path = self.path / "vocabulary.json"
+        if not path.exists():
+            return None
+        try:
+            return [str(text) for text in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(unreadable(path, error)) from None
+
+    def write_vocabulary(self, texts: Sequence[str]) -> None:
+        """Write the text of each token id, for viewers that have no tokenizer."""
+        path = self.path / "vocabulary.json"
+        with writing(path):
+            write_whole(path, json.dumps(list(texts)) + "\n")
+
+    def extend_index(self) -> str:
+        """Bring the index of rollouts.jsonl in line with it, in the process that writes the run.
+
+        Nothing that fails here stops a run: the index is dropped, and whoever reads it next builds
+        it again.
+
+        Returns:
+            Why there is no index from now on; "" if there is one, or if that was said before.
+        """
+        if self._has_no_index:
+            return ""
+        try:
+            if self._index is None:
+                self._index = RolloutIndex.open(self.path, extend=False)
+            self._index.extend(at_most_bytes=_INDEXED_AT_ONCE)
+        except (ConfigError, OSError, sqlite3.Error) as error:
+            self._has_no_index = True
+            self.close_index()
+            with contextlib.suppress(OSError):
+                (self.path / INDEX).unlink()
+            return f"rollouts.jsonl is not indexed any further: {error}"
+        return ""
+
+    def close_index(self) -> None:
+        """Close the index; the next call of `extend_index` opens it again."""
+        index, self._index = self._index, None
+        if index is not None:
+            with contextlib.suppress(sqlite3.Error, OSError):
+                index.close()
 
     def log(self, text: str) -> None:
         """Append an entry to log.txt in printable form.
@@ -226,7 +314,7 @@ class RunFolder:
         return self._logs["metrics.jsonl"].lines()
 
     def rollout_lines(self, steps: Sequence[int] | None = None) -> Iterator[JsonObject]:
-        """Yield the lines of rollouts.jsonl and of its compressed parts.
+        """Yield the lines of the rollouts in rollouts.jsonl and in its compressed parts.
 
         Args:
             steps: the steps whose lines are parsed; None for all.
@@ -236,7 +324,8 @@ class RunFolder:
         """
         # A line can be chosen by its first bytes, because `rollouts` writes the step first.
         prefixes = [""] if steps is None else [f'{{"step": {step},' for step in steps]
-        return self._logs["rollouts.jsonl"].lines(tuple(prefix.encode() for prefix in prefixes))
+        lines = self._logs["rollouts.jsonl"].lines(tuple(prefix.encode() for prefix in prefixes))
+        return (line for line in lines if "attempt" in line)
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/ atomically: if it exists, the run is finished and the folder is complete.
@@ -285,6 +374,7 @@ class RunFolder:
 
         A log that the checkpoint does not list did not exist yet, and is emptied.
         """
+        self.close_index()  # so that it is compared with the whole log when it is opened again
         for name, log in self._logs.items():
             log.cut(marks.get(name, {"bytes": 0}))
 
@@ -298,6 +388,7 @@ class RunFolder:
         Returns:
             How many lines could not be read.
         """
+        self.close_index()
         return self._logs[name].keep(wanted)
 
     def compress_logs(self, *, above_bytes: float) -> None:
@@ -310,7 +401,12 @@ class Unwritten(RunFolder):
 
     def _ignore(self, *arguments: Any, **named: Any) -> None: ...
 
-    start = cards = metrics = rollouts = log = finish = sync = cut = compress_logs = _ignore
+    start = cards = metrics = rollouts = updated = log = finish = sync = cut = _ignore
+    compress_logs = write_vocabulary = _ignore
+
+    def extend_index(self) -> str:
+        """Leave the index to the writing process."""
+        return ""
 
     def marks(self) -> dict[str, Mark]:
         """Return no marks, because only the writing process knows the logs."""
@@ -327,71 +423,8 @@ class Unwritten(RunFolder):
 
 def write_attempts(path: Path, group: Group[Any]) -> None:
     """Append the rollouts of a group to a JSONL file, in the format of rollouts.jsonl."""
-    for line in _rollout_lines(group):
+    for line in rollout_lines(group):
         append_line(path, json.dumps(line, default=str))
-
-
-def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
-    """Yield the JSON object of each rollout of a group."""
-    for number, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
-        yield attempt_line(group.task.key, group.task.draw, number, rollout, verdict)
-
-
-def attempt_line(
-    key: TaskKey, draw: int, number: int, rollout: Rollout, verdict: Verdict | None
-) -> JsonObject:
-    """Return the JSON object of an attempt.
-
-    Args:
-        key: the key of its task.
-        draw: the draw of its task.
-        number: its number among the attempts at its task.
-        rollout: the attempt.
-        verdict: its verdict; None: there is none yet.
-    """
-    return {
-        "key": asdict(key),
-        "draw": draw,
-        "attempt": number,
-        "messages": [message.to_json() for message in rollout.messages],
-        "finish": rollout.finish,
-        **({"reply_dropped": True} if rollout.reply_dropped else {}),
-        "tokens": sum(len(segment.token_ids) for segment in rollout.segments),
-        "versions": rollout.versions,
-        **_agent_fields(rollout),
-        "verdict": None if verdict is None else verdict.to_json(),
-    }
-
-
-def _agent_fields(rollout: Rollout) -> JsonObject:
-    """Return the fields that only the rollouts of agents have.
-
-    They are what the agent returned, or how long it is if that is too long, and of each segment,
-    unless the messages show all turns, the tokens of its prefix, how many tokens it shares with an
-    earlier one at the start, the tokens after its prefix and those of each turn.
-    """
-    fields: JsonObject = {}
-    segments = rollout.segments
-    if not rollout.shows_turns:
-        fields["segments"] = [
-            {
-                "prompt_tokens": len(segment.prompt_ids),
-                "shared_tokens": max(map(segment.shared_with, segments[:number]), default=0),
-                "tokens": len(segment.token_ids),
-                "turns": turns,
-            }
-            for number, (segment, turns) in enumerate(
-                zip(segments, rollout.turns_by_segment, strict=True)
-            )
-        ]
-    if rollout.returned is not None:
-        length = len(json.dumps(rollout.returned, default=str))
-        fields |= (
-            {"returned": rollout.returned}
-            if length <= _RETURNED_LIMIT
-            else {"returned_length": length}
-        )
-    return fields
 
 
 def _model_card(title: str, config: JsonObject) -> str:

@@ -216,7 +216,8 @@ class RolloutIndex:
 
     def flips(self, *, split: str | None = None, offset: int = 0, limit: int = 100) -> list[Flip]:
         """Return the tasks that passed at a step and failed at the next one that had them."""
-        return [Flip(*row) for row in self._file.rows(FLIPS, [split, limit, offset])]
+        rows = self._file.rows(FLIPS, [split, limit, offset])
+        return [Flip(*row[:3], int(row[3]), *row[4:]) for row in rows]
 
     def read(self, group: int) -> JsonObject:
         """Return a group as the log holds it.
@@ -298,4 +299,6 @@ class RolloutIndex:
 
 def _group_row(row: tuple[Any, ...]) -> GroupRow:
     """Return the row of `GROUP_COLUMNS` as what it is."""
-    return GroupRow(*row[:9], *map(int, row[9:15]), *row[15:19], bool(row[19]))
+    level, draw = row[7], int(row[8])
+    counts = map(int, row[9:15])
+    return GroupRow(*row[:6], int(row[6]), level, draw, *counts, *row[15:19], bool(row[19]))

@@ -82,11 +82,7 @@ class Indexer:
             line["step"],
             key["split"],
             number,
-            key["env"],
-            key["index"],
-            key["seed"],
-            key["level"],
-            line["draw"],
+            *_identity(line),
         )
         self._last_attempt = -1
         self._connection.execute(
@@ -105,9 +101,9 @@ class Indexer:
             self._has_line = False
         self._last_attempt = line["attempt"]
         verdict = line["verdict"] or {"total": None, "error": None, "rewards": {}}
-        error = verdict["error"]
+        error, answer = verdict["error"], verdict.get("answer")
         advantage = line.get("advantage")
-        turns = advantage if isinstance(advantage, list) else None
+        by_turn = advantage if isinstance(advantage, list) else [advantage]
         text = text_of(line["messages"])
         parts = {name: part["value"] for name, part in verdict["rewards"].items()}
         self._rollouts.append(
@@ -117,15 +113,13 @@ class Indexer:
                 line["attempt"],
                 verdict["total"],
                 int(bool(verdict.get("passed"))),
-                advantage if turns is None else fmean(turns or [0.0]),
-                None
-                if advantage is None
-                else int(any(turns) if turns is not None else advantage != 0),
+                None if advantage is None else fmean(by_turn or [0.0]),
+                int(any(by_turn)),
                 line["tokens"],
                 line["finish"],
-                None if line["messages"] is None else _digest(text),
-                verdict.get("answer"),
-                None if error is None else str(error)[:_LONGEST_ERROR],
+                None if "texts_left_out" in line else _digest(text),
+                None if answer is None else text_of(str(answer)),
+                None if error is None else text_of(str(error))[:_LONGEST_ERROR],
                 json.dumps(finite(parts)),
                 place,
                 size,
@@ -138,13 +132,11 @@ class Indexer:
 
     def _belongs(self, line: JsonObject) -> bool:
         """Return whether a rollout belongs to the last group."""
-        key = line["key"]
-        if not self._group or self._group[1:3] != (line["step"], key["split"]):
+        if not self._group or self._group[1:3] != (line["step"], line["key"]["split"]):
             return False
         if "group" in line:
             return bool(self._group[3] == line["group"])
-        own = (key["env"], key["index"], key["seed"], key["level"], line["draw"])
-        return self._group[4:] == own and line["attempt"] > self._last_attempt
+        return self._group[4:] == _identity(line) and line["attempt"] > self._last_attempt
 
     def _flush(self) -> None:
         self._connection.executemany(
@@ -189,6 +181,14 @@ def text_of(messages: Any) -> str:
         text = messages or ""
     # SQLite stores UTF-8, which has no lone surrogates, and its text functions end at a NUL.
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def _identity(line: JsonObject) -> tuple[Any, ...]:
+    """Return what tells the tasks of a step apart: the columns from `environment` to `draw`."""
+    key = line["key"]
+    # Seeds may exceed the integers of SQLite.
+    seed, draw = str(key["seed"]), str(line["draw"])
+    return text_of(key["env"]), key["index"], seed, float(key["level"]), draw
 
 
 def _digest(text: str) -> bytes:

@@ -24,7 +24,7 @@ CREATE TABLE files (
 );
 CREATE TABLE groups (
     id INTEGER PRIMARY KEY, step INTEGER, split TEXT, number INTEGER,
-    environment TEXT, task INTEGER, seed INTEGER, level REAL, draw INTEGER,
+    environment TEXT, task INTEGER, seed TEXT, level REAL, draw TEXT,
     place INTEGER, bytes INTEGER,
     updated_place INTEGER, updated_bytes INTEGER,
     rollouts INTEGER DEFAULT 0, scored INTEGER DEFAULT 0, passed INTEGER DEFAULT 0,

@@ -169,7 +169,15 @@ class Grpo:
         }
         if config.pipeline.max_staleness:
             metrics |= staleness_metrics(groups, version=step - 1) | rolled.clock.phases(WAIT)
-        return Batch(step, rows, clock, groups, _logged(groups, chosen_P, advantage), metrics)
+        return Batch(
+            step,
+            rows,
+            clock,
+            groups,
+            _logged(groups, chosen_P, advantage),
+            metrics,
+            chosen=chosen_P.tolist(),
+        )
 
     async def _roll_out(
         self, step: int, *, start: int, clock: Clock, turn: Turn | None = None

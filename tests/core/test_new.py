@@ -20,6 +20,7 @@ from grpo_core.kit import new
 from grpo_core.kit.new import Kind, project_files
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
+from grpo_core.runs.folder import RunFolder
 
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin, install_project, pytest_apart
@@ -29,6 +30,7 @@ FREE = ("text", "dialogue", "episode", "dataset")
 """Kinds that borrow nothing."""
 MOST_LINES = 15
 JUDGE = """
+from grpo_core.runs.folder import RunFolder
 from grpo_core import Judgement, NoConfig, Spec, hookimpl
 
 
@@ -241,9 +243,7 @@ def train(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
-    rows = [
-        json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()
-    ]
+    rows = list(RunFolder(tmp_path / "run").rollout_lines())
     assert [row["step"] for row in rows if row["key"]["split"] == "train"] == [1] * 4 + [2] * 4
     assert {row["verdict"]["error"] for row in rows} == {None}
 

@@ -61,7 +61,7 @@ def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
         Group(task, [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))], verdicts),
         [1.0, 0.0],
     )
-    first, second = read_lines(tmp_path / "rollouts.jsonl")
+    first, second = RunFolder(tmp_path).rollout_lines()
     assert TaskKey(**first["key"]) == task.key
     assert (first["draw"], first["step"], first["advantage"]) == (9, 3, 1.0)
     assert Verdict.from_json(first["verdict"]) == verdicts[0]

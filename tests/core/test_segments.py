@@ -85,11 +85,10 @@ def logged(tmp_path: Path, *rollouts: Rollout) -> list[dict[str, Any]]:
     group = Group(TASK, rollouts, [Verdict({"x": Reward(1.0)})] * len(rollouts))
     RunFolder(tmp_path).rollouts(1, group, [0.0] * len(rollouts))
     write_attempts(tmp_path / "attempts.jsonl", group)
-    lines, attempts = (
-        list(read_lines(tmp_path / name)) for name in ("rollouts.jsonl", "attempts.jsonl")
-    )
+    lines = list(RunFolder(tmp_path).rollout_lines())
+    attempts = list(read_lines(tmp_path / "attempts.jsonl"))
     assert attempts == [
-        {name: value for name, value in line.items() if name not in ("step", "advantage")}
+        {name: value for name, value in line.items() if name not in ("step", "group", "advantage")}
         for line in lines
     ]
     return lines

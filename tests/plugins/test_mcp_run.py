@@ -12,6 +12,7 @@ from tokenizers import AddedToken
 
 from grpo_core import Trainer, build_config
 from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.runs.folder import RunFolder
 
 from ..train.samplers import Copyless
 from ..train.tiny import tiny_model, tiny_tokenizer
@@ -76,7 +77,7 @@ def test_a_run_calls_two_tools_of_an_example_server(model: Path, url: str, tmp_p
     )
     tokenizer = tiny_tokenizer().from_pretrained(model)
     Trainer(config, folder=tmp_path / "run", sampler=Scripted(tokenizer)).run()
-    lines = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()]  # fmt: skip
+    lines = list(RunFolder(tmp_path / "run").rollout_lines())
     assert len(lines) == 8
     for line in lines:
         call, total, weather, answer = line["messages"]

@@ -28,6 +28,7 @@ from grpo_core.config.settings import EndpointConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.engine import Engine
@@ -213,7 +214,7 @@ def test_a_run_trains_on_the_attempts_of_agents_and_a_resumed_one_draws_the_same
         Trainer(config, Rewriting(), folder=folder).run()
         return [
             {"step": line["step"], "key": line["key"], "messages": line["messages"]}
-            for line in read_lines(folder / "rollouts.jsonl")
+            for line in RunFolder(folder).rollout_lines()
             if line["key"]["split"] == "train"
         ]
 
@@ -232,7 +233,7 @@ def test_a_run_trains_on_the_attempts_of_agents_and_a_resumed_one_draws_the_same
         line for line in read_lines(tmp_path / "a" / "metrics.jsonl") if "eval/tasks" in line
     ]
     assert {line["eval/segments/mean"] for line in evaluations} == {2.0}
-    for line in read_lines(tmp_path / "a" / "rollouts.jsonl"):
+    for line in RunFolder(tmp_path / "a").rollout_lines():
         first, second = line["segments"]
         kept = first["prompt_tokens"] + first["turns"][0]
         assert kept <= second["shared_tokens"] <= second["prompt_tokens"]

@@ -14,6 +14,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.report.gains import against_audit
 from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
@@ -75,7 +76,7 @@ def test_a_run_whose_reward_rises_while_its_audit_falls_says_so(settings, tmp_pa
     )
     asked = [
         line["key"]["split"]
-        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        for line in RunFolder(tmp_path / "run").rollout_lines()
         if "audit" in line["verdict"]["metrics"]
     ]
     assert asked == ["eval"] * 32  # and of no attempt that was trained on
@@ -89,7 +90,7 @@ def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(setting
     assert "audit" not in gains
     lines = [
         line
-        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        for line in RunFolder(tmp_path / "run").rollout_lines()
         if line["key"]["split"] == "eval"
     ]
     verdicts = {line["key"]["index"]: line["verdict"] for line in lines}

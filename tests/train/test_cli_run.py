@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from grpo_core.cli.app import app
 from grpo_core.cli.run import run as run_command
 from grpo_core.config.overrides import build_config
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 
 from .forked import Forks, forks
@@ -104,7 +105,7 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
     )
     assert replayed.returncode == 0, replayed.stderr
     texts = [
-        [line["messages"] for line in read_lines(f / "rollouts.jsonl")]
+        [line["messages"] for line in RunFolder(f).rollout_lines()]
         for f in (folder, tmp_path / "runs" / "second")
     ]
     assert texts[0] == texts[1]
@@ -211,7 +212,7 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(
     process.communicate(timeout=30)
     json.loads((tmp_path / "run" / "config.json").read_text())
     done = steps_in(tmp_path / "run")
-    list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+    list(RunFolder(tmp_path / "run").rollout_lines())
     process = grpo.start(method, "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(signal.SIGINT)
@@ -275,7 +276,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
     if room > 10_000:
         assert done.returncode == 1
         json.loads((tmp_path / "run" / "config.json").read_text())
-        lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+        lines = list(RunFolder(tmp_path / "run").rollout_lines())
         assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().endswith(b"\n")
         assert lines
 

@@ -15,6 +15,7 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.report.comparison import read_evaluation, sign_flip_p_value
 from grpo_core.report.statistics import paired_gain, t_quantile
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 
 from .tiny import save_tiny
@@ -79,7 +80,7 @@ def said(*arguments: Any) -> Any:
 
 def test_unchanged_settings_give_the_live_verdicts_exactly(runs: Path) -> None:
     result = said("rescore", runs / "run-0", "--out", runs / "again.jsonl")
-    lines = list(read_lines(runs / "run-0" / "rollouts.jsonl"))
+    lines = list(RunFolder(runs / "run-0").rollout_lines())
     assert result["rollouts"] == len(lines) == 2 * 12 + 2 * 12
     assert (result["changed"], result["left_out"]) == (0, 0)
     for line, pair in zip(lines, read_lines(runs / "again.jsonl"), strict=True):
@@ -92,7 +93,7 @@ def test_unchanged_settings_give_the_live_verdicts_exactly(runs: Path) -> None:
 
 def test_other_weights_are_applied_to_the_recorded_parts(runs: Path) -> None:
     result = said("rescore", runs / "run-0", "--set", "weights.even=0")
-    lines = [line["verdict"] for line in read_lines(runs / "run-0" / "rollouts.jsonl")]
+    lines = [line["verdict"] for line in RunFolder(runs / "run-0").rollout_lines()]
     even = [verdict["rewards"]["even"]["value"] for verdict in lines]
     assert result["changed"] == result["changes"]["total"] == sum(even)
     assert result["reward"][1] == pytest.approx(result["reward"][0] - 0.5 * sum(even) / len(lines))
@@ -104,7 +105,7 @@ def test_other_weights_are_applied_to_the_recorded_parts(runs: Path) -> None:
 def test_a_new_version_of_the_environment_judges_the_same_tasks(runs: Path) -> None:
     new = f"{runs}/stricter.py:Words"
     result = said("rescore", runs / "run-0", "--env", new, "--step", 2, "--trust")
-    lines = [line for line in read_lines(runs / "run-0" / "rollouts.jsonl") if line["step"] == 2]
+    lines = [line for line in RunFolder(runs / "run-0").rollout_lines() if line["step"] == 2]
     flips = sum(8 < len(line["verdict"]["answer"]) <= 10 for line in lines)
     assert result["rollouts"] == len(lines)
     assert result["changes"] == ({"fails": flips} if flips else {})

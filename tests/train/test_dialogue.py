@@ -267,7 +267,7 @@ def test_a_dialogue_trains(tmp_path: Path):
     )
     folder = RunFolder(tmp_path / "run")
     Trainer(config, Guessing(Config(break_on="%")), folder=folder).run()
-    lines = list(read_lines(folder.path / "rollouts.jsonl"))
+    lines = list(RunFolder(folder.path).rollout_lines())
     roles = {
         tuple(m["role"] if isinstance(m, dict) else m[0] for m in line["messages"])
         for line in lines

@@ -270,7 +270,7 @@ def test_episodes_train_and_every_one_of_them_is_closed(
     assert metrics[-1]["reward/mean"] > 0, "the state of the episodes decides the reward"
     card = json.loads((folder.path / "cards.json").read_text())["games"]
     assert (card["episodes"], card["overlap_turns"]) == (True, overlap is None)
-    rollouts = list(read_lines(folder.path / "rollouts.jsonl"))
+    rollouts = list(RunFolder(folder.path).rollout_lines())
     assert all(line["messages"][0]["content"] == "you have 4 guesses" for line in rollouts)
     events = (tmp_path / "events.txt").read_text().split()
     assert events.count("open") == events.count("close") == events.count("verdict") >= 16

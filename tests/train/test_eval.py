@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.actor import Actor
 from grpo_core.train.trainer import Trainer
@@ -63,7 +64,7 @@ def test_a_run_is_measured_beside_the_model_that_it_began_with(run_folder, tiny_
     assert len(lines) == 32
     logged = {
         line["key"]["index"]: line["messages"]
-        for line in read_lines(run_folder / "rollouts.jsonl")
+        for line in RunFolder(run_folder).rollout_lines()
         if line["key"]["split"] == "eval"
     }  # the last evaluation's
     first = {line["key"]["index"]: line["messages"] for line in lines if line["attempt"] == 0}

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.types import Verdict
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.examples import read_examples
@@ -43,7 +44,7 @@ def ended(folder: Path, split: str = "train") -> list[tuple[int, str, float]]:
             line["messages"][0]["content"],
             Verdict.from_json(line["verdict"]).total,
         )
-        for line in read_lines(folder / "rollouts.jsonl")
+        for line in RunFolder(folder).rollout_lines()
         if line["finish"] == "stop" and line["key"]["split"] == split
     ]
 
@@ -96,7 +97,7 @@ def test_without_a_least_reward_those_that_passed_are_taken(run_folder, tmp_path
 def test_attempts_that_are_no_text_are_left_out_and_counted(run_folder, tmp_path):
     lines = [json.loads(line) for line in (run_folder / "rollouts.jsonl").read_text().splitlines()]
     chosen = [
-        line for line in lines if line["finish"] == "stop" and line["key"]["split"] == "train"
+        line for line in lines if line.get("finish") == "stop" and line["key"]["split"] == "train"
     ]
     chosen[0]["messages"][-1]["content"] = "\ud83d"
     (run_folder / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -120,7 +121,7 @@ def test_a_chat_is_written_as_messages(tiny_folder, tmp_path):
     )
     Trainer(config, folder=tmp_path / "run").run()
     if not ended(tmp_path / "run"):
-        line = json.loads((tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()[0])
+        line = next(RunFolder(tmp_path / "run").rollout_lines())
         (tmp_path / "run" / "rollouts.jsonl").write_text(
             json.dumps({**line, "finish": "stop"}) + "\n"
         )

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from grpo_core.cli.app import app
-from grpo_core.runs.lines import read_lines
+from grpo_core.runs.folder import RunFolder
 
 from ..plugins.endpoint import Endpoint
 from .terminals import ESCAPES, EVIL, HALF, HIDDEN, Shown, assert_printable, grpo
@@ -425,6 +425,4 @@ def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
         r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with", card
     )
     assert r"\[bold red\]" in card
-    assert any(
-        EVIL in line["verdict"]["answer"] for line in read_lines(place.run / "rollouts.jsonl")
-    )
+    assert any(EVIL in line["verdict"]["answer"] for line in RunFolder(place.run).rollout_lines())

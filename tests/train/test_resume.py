@@ -19,6 +19,7 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.observer import Observer
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.optimizer import rate
@@ -219,7 +220,7 @@ def test_a_changed_level_is_trained_at_and_that_there_is_no_gain_is_said(
         == {}
     )
     assert any("no gains can be reported" in text for text in observer.warnings)
-    lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+    lines = list(RunFolder(tmp_path / "run").rollout_lines())
     levels = {
         (line["step"], line["key"]["level"]) for line in lines if line["key"]["split"] == "train"
     }

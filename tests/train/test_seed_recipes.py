@@ -19,6 +19,7 @@ import grpo_env_gsm8k
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import flat
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
@@ -151,7 +152,7 @@ def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulat
     assert all(line["verify/error_rate"] == 0 for line in lines)
     attempts = [
         line
-        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        for line in RunFolder(tmp_path / "run").rollout_lines()
         if line["key"]["split"] == "train"
     ]
     assert len(attempts) == 3 * 8 * 4

@@ -312,8 +312,7 @@ def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings,
     assert (again.done, again.method.stream.position) == (2, 2 * again.config.prompts_per_step)
     again.run()
     keys = [
-        (line["step"], line["key"]["index"])
-        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        (line["step"], line["key"]["index"]) for line in RunFolder(tmp_path / "run").rollout_lines()
     ]
     assert sorted(set(keys)) == [
         (1 + i // again.config.prompts_per_step, i)

@@ -21,7 +21,7 @@ from grpo_core.protocol.types import (
     ToolCall,
     Verdict,
 )
-from grpo_core.runs.folder import attempt_line
+from grpo_core.runs.attempts import attempt_line
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.playing import Transcript

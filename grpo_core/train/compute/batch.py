@@ -30,6 +30,8 @@ class Row:
     `losses.AGGREGATIONS`)."""
     first: bool = True
     """Whether this is the first row of its attempt."""
+    source: tuple[int, int, int] | None = None
+    """The numbers of its prompt in the batch, of its attempt and of its segment, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +98,28 @@ def collate(
     computed = [bool(advantage[p].any()) or not skip_dead for p in range(P)]
     for i in range(minibatches):
         kept = [
-            (rollout, advantage[p, g], computed[p])
+            (rollout, (p, g))
             for p in range(i * P // minibatches, (i + 1) * P // minibatches)
             for g, rollout in enumerate(rollouts_PG[p])
             if scored_PG[p, g] and not (mask_truncated and rollout.finish == "length")
         ]
         if kept:
-            lengths = [rollout.sampled_tokens for rollout, _, _ in kept]
+            lengths = [rollout.sampled_tokens for rollout, _ in kept]
             weights = AGGREGATIONS[aggregation](lengths, max_length)
             steps.append(
                 [
                     row
-                    for (rollout, own_advantage, live), weight in zip(kept, weights, strict=True)
-                    if live
-                    for row in rows_of(rollout, own_advantage, weight)
+                    for (rollout, (p, g)), weight in zip(kept, weights, strict=True)
+                    if computed[p]
+                    for row in rows_of(rollout, advantage[p, g], weight, source=(p, g))
                 ]
             )
     return steps
 
 
-def rows_of(rollout: Rollout, advantage: Tensor, weight: float) -> Iterator[Row]:
+def rows_of(
+    rollout: Rollout, advantage: Tensor, weight: float, *, source: tuple[int, int] | None = None
+) -> Iterator[Row]:
     """Yield a row for each segment of a rollout that has a trainable token.
 
     If none has, there is a row for the first one, unless nobody asked the policy for anything.
@@ -124,22 +128,25 @@ def rows_of(rollout: Rollout, advantage: Tensor, weight: float) -> Iterator[Row]
         rollout: the rollout.
         advantage: of the whole rollout (), or of each turn (T,).
         weight: weight of each of its trainable tokens.
+        source: the numbers of its prompt and attempt in the batch.
 
     Raises:
         ValueError: there is an advantage for each turn, and the rollout does not say which tokens
             each turn has.
     """
     by_token = None if advantage.dim() == 0 else _by_token(rollout, advantage)
-    segments = rollout.segments
-    trained = [segment for segment in segments if any(segment.trainable)]
-    for number, segment in enumerate(trained or segments[: bool(rollout.prompt_ids)]):
+    segments = tuple(enumerate(rollout.segments))
+    trained = [(number, segment) for number, segment in segments if any(segment.trainable)]
+    rows = trained or segments[: bool(rollout.prompt_ids)]
+    for number, segment in rows:
         yield Row(
             segment,
             float(advantage)
             if by_token is None
             else tuple(next(by_token) if sampled else 0.0 for sampled in segment.trainable),
             weight,
-            first=number == 0,
+            first=number == rows[0][0],
+            source=None if source is None else (*source, number),
         )
 
 

@@ -17,10 +17,10 @@ from grpo_core.report.gains import Scores, score
 from grpo_core.report.observer import Observer
 from grpo_core.report.probe import Sampled
 from grpo_core.report.summary import Summary, summarize
-from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics
+from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys, eval_sets
@@ -57,7 +57,7 @@ def _chunk(actor: Actor, rollouts: int) -> int:
 
 
 async def evaluate_held_out(
-    actor: Actor, folder: RunFolder, *, step: int, progress: Callable[[int, int], None]
+    actor: Actor, log: RolloutLog, *, step: int, progress: Callable[[int, int], None]
 ) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
     """Sample one rollout for each held-out task of every environment.
 
@@ -80,8 +80,7 @@ async def evaluate_held_out(
     )
     if len(groups) < len(keys):
         return None
-    for group in groups:
-        folder.rollouts(step, group)
+    log.evaluated(step, groups)
     scores = {
         group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored
     }

@@ -60,6 +60,8 @@ class Batch:
     not trained on. None: the method rolls nothing out, and no rollouts are logged."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of what was collected."""
+    chosen: Sequence[int] = ()
+    """The numbers, in `groups`, of the prompts of `Row.source`."""
 
 
 class Method(Protocol):

@@ -27,6 +27,7 @@ from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
+from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
@@ -58,6 +59,7 @@ class Run:
         self._plugins = plugins
         self._journal = journal
         self._saving = Saving(method, folder, self._journal)
+        self._rollout_log = RolloutLog(self._actor, folder)
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
         self._state_at_start = method.stream.state()
@@ -107,6 +109,7 @@ class Run:
                     step=self.done,
                     reason=end.reason or str(end.kind),
                 )
+            self.folder.close_index()
             self._saving.release()
 
     def resume(self, restart: Restart | None = None) -> int:
@@ -183,6 +186,7 @@ class Run:
         if self.done == 0:
             self.folder.start(record)
         journal.begin(self.folder)
+        self._rollout_log.start()
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
         if actor.defaults:
@@ -246,12 +250,14 @@ class Run:
         self._saving.note(step, pending=line)
         self.method.updater.steps = 0  # from here on the weights are those after this step
         self.folder.metrics(line)
+        self._rollout_log.updated(batch, self.method.updater.token_values)
         self._saving.note(step)
         self._journal.observer.step(step, self.method.total, metrics)
         self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
         for warning in self._watch.look(metrics):
             self._journal.warn_again(warning)
         self._stop_reason = self._stopping.look(line)
+        self._extend_index()
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
             await self._evaluate_if_due(step)
@@ -260,15 +266,14 @@ class Run:
                     self._saving.checkpoint()
 
     def _record(self, batch: Batch) -> None:
-        """Log every rollout, write one group to log.txt now and then, and notify the plugins.
+        """Log the rollouts, write one group to log.txt now and then, and notify the plugins.
 
         Raises:
             RunStoppedError: too many rollouts could not be scored.
         """
         if batch.advantages is None:
             return
-        for group, advantage_G in zip(batch.groups, batch.advantages, strict=True):
-            self.folder.rollouts(batch.step, group, advantage_G)
+        self._rollout_log.collected(batch)
         if _is_due(batch.step, self._config.log.samples_every):
             self.folder.log(format_group(batch.step, batch.groups[0], batch.advantages[0]))
         verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
@@ -297,13 +302,14 @@ class Run:
         self._heap.empty()
         observer = self._journal.observer
         evaluation = await evaluate_held_out(
-            self._actor, self.folder, step=step, progress=observer.evaluating
+            self._actor, self._rollout_log, step=step, progress=observer.evaluating
         )
         self._heap.empty()
         if evaluation is None:
             return None
         scores, metrics, verdicts = evaluation
         self._scores = (step, scores)
+        self._extend_index()
         self._journal.warn_unscored(verdicts, "held-out tasks")
         line = {"step": step, "kind": Kind.EVALUATION, **metrics}
         self.folder.metrics(line)
@@ -317,6 +323,10 @@ class Run:
             async with self._actor.holding_weights():
                 self._saving.save_best(best)
         return scores
+
+    def _extend_index(self) -> None:
+        if problem := self.folder.extend_index():
+            self._journal.warn(problem)
 
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""

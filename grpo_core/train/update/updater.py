@@ -37,6 +37,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.update.optimizer import build_optimizer, build_schedule
+from grpo_core.train.update.token_values import TokenValuesKept
 
 MAX_NONFINITE = 3
 """Number of optimizer steps in a row with a loss or gradient that is not finite at which the run
@@ -160,6 +161,8 @@ class Updater:
         """Steps skipped since the last one that was taken."""
         self.steps = 0
         """Optimizer steps taken in the present batch."""
+        self.token_values = TokenValuesKept() if config.log.ratios else None
+        """What was seen of each token in the last batch, if it is logged."""
 
     def update(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
         """Train on the rows of one rollout batch.
@@ -172,6 +175,8 @@ class Updater:
             is 0 and means over tokens are NaN.
         """
         self.steps = 0
+        if self.token_values is not None:
+            self.token_values = TokenValuesKept()
         micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
         # Until the first optimizer step the policy is the one that sampled: its log-probs come from
         # the training pass, without a forward pass of their own.
@@ -187,6 +192,8 @@ class Updater:
                     values, old[i] = self._optimizer_step(micros[i], old[i], reference[i])
                     history.append(values)
                 self._advance()
+        if self.token_values is not None:
+            self.token_values.gather(self._ranks)
         if not history:
             return {
                 **self._no_sums().means(self._loss_beta()),
@@ -273,6 +280,8 @@ class Updater:
             loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss += kl_loss.detach()
             sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT)
+        if self.token_values is not None:
+            self.token_values.add(micro, log_ratio_BT, entropy_BT)
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
             sums.attempts += sum(row.first and any(row.segment.trainable) for row in micro.rows)

@@ -1,0 +1,422 @@
+"""The index of a run's rollouts: what it says is what the log holds, whatever happens to the log."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs import folder as folder_module
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.index import INDEX, Filter, Range, RolloutIndex
+from grpo_core.runs.log import LineLog
+from grpo_core.runs.members import layout, read
+
+OLD_RUNS = Path(__file__).parents[1] / "train" / "data" / "runs_of_format_1.tar.gz"
+
+
+def write_group(
+    folder: RunFolder,
+    step: int,
+    index: int,
+    texts: list[str],
+    *,
+    number: int = 0,
+    split: Any = "train",
+    pad: int = 0,
+) -> None:
+    """Log a group; a text with "right" is paid 1, one with "broken" is not judged."""
+    prompt = (Message("system", "Be brief."), Message("user", f"Question {index}, Größe {pad}?"))
+    rollouts = [
+        Rollout(
+            (Message("assistant", text + "x" * pad),),
+            finish="length" if "long" in text else "stop",
+            token_ids=tuple(range(len(text))),
+            logprobs=(-0.5,) * len(text),
+            trainable=(1,) * len(text),
+            turn_lengths=(len(text),),
+        )
+        for text in texts
+    ]
+    verdicts = [
+        Verdict.failed("no sandbox")
+        if "broken" in text
+        else Verdict(
+            {"exact": Reward(float("right" in text)), "format": Reward(0.25, note="tags")},
+            passed="right" in text,
+            answer=text.split()[-1],
+        )
+        for text in texts
+    ]
+    key = TaskKey("sums", split, index, seed=2**70)
+    advantages = [verdict.total if verdict.scored else 0.0 for verdict in verdicts]
+    folder.rollouts(
+        step,
+        Group(Task(key, prompt, None, draw=2**65), rollouts, verdicts),
+        advantages if split == "train" else None,
+        folder_module.Fields(number=number, tokens=step == 2),
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunFolder]:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_group(folder, 0, 7, ["so right 4"], split="eval")
+    write_group(folder, 1, 0, ["right 4", "wrong 5", "right 4", "a long 4"], number=0)
+    write_group(folder, 1, 1, ["broken 1", "wrong 2"], number=1)
+    write_group(folder, 2, 0, ["wrong %_ 4", "wrong 5"])
+    folder.updated(2, 0, {(1, 0): ([1.0, 1.25], [0.5, 0.125])})
+    yield folder
+    folder.close_index()
+
+
+def content(index: RolloutIndex) -> Any:
+    """Everything that an index says."""
+    groups = index.groups(limit=10_000)
+    return (
+        groups,
+        index.rollouts(limit=10_000),
+        [index.read(group.id) for group in groups],
+        index.count(Filter(text="ongx")),
+        index.count(Filter(text="Question 1")),
+        index.facets(),
+    )
+
+
+def indexed(path: Path) -> Any:
+    with RolloutIndex.open(path) as index:
+        return content(index)
+
+
+def fresh(path: Path, place: Path) -> Any:
+    """What an index says that was built from nothing."""
+    shutil.copytree(path, place, ignore=shutil.ignore_patterns(f"{INDEX}*"))
+    return indexed(place)
+
+
+def test_rows_are_what_was_logged(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        evaluation, first, second, third = index.groups()
+        assert (evaluation.step, evaluation.split, evaluation.number) == (0, "eval", 0)
+        assert (first.step, first.task, first.number, second.number, third.number) == (
+            1,
+            0,
+            0,
+            1,
+            0,
+        )
+        assert (first.rollouts, first.scored, first.passed, first.truncated) == (4, 4, 2, 1)
+        assert (first.seed, first.draw, first.environment) == (2**70, 2**65, "sums")
+        assert (first.reward_low, first.reward_mean, first.reward_high) == (0.25, 0.75, 1.25)
+        assert (first.duplicates, first.tokens_mean, first.dead) == (1, 7.25, False)
+        assert (second.scored, second.errors) == (1, 1)
+        assert not evaluation.dead
+        rows = index.rollouts(Filter(steps=Range(1, 1), task=0))
+        assert [row.duplicate for row in rows] == [False, False, True, False]
+        assert rows[0].parts == {"exact": 1.0, "format": 0.25}
+        assert (rows[0].answer, rows[0].advantage, rows[3].truncated) == ("4", 1.25, True)
+        facets = index.facets()
+        assert (facets.steps, facets.splits) == (Range(0, 2), ("eval", "train"))
+        assert (facets.environments, facets.parts) == (("sums",), ("exact", "format"))
+        assert (facets.groups, facets.rollouts) == (4, 9)
+        assert index.group(1, "train", 1) == second
+        assert index.group(9, "train", 0) is None
+
+
+def test_a_group_is_read_with_all_that_the_log_has(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        group = index.read(4)
+        assert [message["role"] for message in group["prompt"]] == ["system", "user"]
+        assert (group["step"], group["split"], group["number"]) == (2, "train", 0)
+        lines = [line for line in run.rollout_lines() if line["step"] == 2]
+        first, second = group["rollouts"]
+        assert first == lines[0]
+        assert second == lines[1] | {"ratios": [[1.0, 1.25]], "entropies": [[0.5, 0.125]]}
+        assert first["policy_tokens"] == [
+            {"ids": list(range(10)), "logprobs": [-0.5] * 10, "turns": [10]}
+        ]
+        assert first["verdict"]["rewards"]["format"]["note"] == "tags"
+        assert "policy_tokens" not in index.read(2)["rollouts"][0]
+        with pytest.raises(KeyError):
+            index.read(5)
+
+
+@pytest.mark.parametrize(
+    ("where", "rollouts", "groups"),
+    [
+        (Filter(), 9, 4),
+        (Filter(split="eval"), 1, 1),
+        (Filter(environment="other"), 0, 0),
+        (Filter(steps=Range(low=1)), 8, 3),
+        (Filter(reward=Range(high=0.5)), 5, 3),
+        (Filter(reward=Range(0.3, 1.0)), 0, 0),
+        (Filter(parts={"exact": Range(low=1), "format": Range(high=0.25)}), 3, 2),
+        (Filter(parts={'no "such" part': Range(low=0)}), 0, 0),
+        (Filter(tokens=Range(10, 10)), 2, 2),
+        (Filter(passed=True), 3, 2),
+        (Filter(truncated=True), 1, 1),
+        (Filter(duplicate=True), 1, 1),
+        (Filter(error=True), 1, 1),
+        (Filter(error=False, passed=False, split="train"), 5, 3),
+        (Filter(text="WRONG"), 4, 3),
+        (Filter(text="ong 5"), 2, 2),
+        (Filter(text="ong 5", steps=Range(2, 2)), 1, 1),
+        (Filter(text="question 0"), 6, 2),
+        (Filter(text="gRÖßE"), 0, 0),
+        (Filter(text="Größe"), 9, 4),
+        (Filter(text="%_ 4"), 1, 1),
+        (Filter(text='" OR "'), 0, 0),
+        (Filter(text="wrong right"), 0, 0),
+    ],
+)
+def test_filters(run: RunFolder, where: Filter, rollouts: int, groups: int) -> None:
+    with RolloutIndex.open(run.path) as index:
+        count = index.count(where)
+        assert (count.rollouts, count.groups) == (rollouts, groups)
+        assert len(index.rollouts(where)) == rollouts
+        assert len(index.groups(where)) == groups
+
+
+def test_pages_and_orders(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        for order in ("log", "reward", "tokens", "spread"):
+            whole = index.rollouts(order=order, descending=True)
+            pages = [
+                row
+                for offset in range(0, 12, 2)
+                for row in index.rollouts(order=order, descending=True, offset=offset, limit=2)
+            ]
+            assert pages == whole
+            assert len(index.groups(order=order)) == 4
+        assert index.rollouts(order="reward")[-1].error == "no sandbox"  # none counts as last
+        assert index.groups(order="spread", descending=True)[0].task == 0
+
+
+@pytest.mark.parametrize("text", ["ab", "a" * 1_001])
+def test_a_text_that_cannot_be_searched_is_refused(run: RunFolder, text: str) -> None:
+    with RolloutIndex.open(run.path) as index, pytest.raises(ConfigError, match="give 3 to 1000"):
+        index.count(Filter(text=text))
+
+
+def test_answers_paid_differently_and_tasks_that_flip_are_listed(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        (found,) = index.disagreements()
+        assert (found.group, found.answer, found.rollouts) == (2, "4", 3)
+        assert (found.low, found.high) == (0.25, 1.25)
+        (flip,) = index.flips()
+        assert (flip.task, flip.passed_step, flip.failed_step) == (0, 1, 2)
+        assert (flip.passed_group, flip.failed_group) == (2, 4)
+        assert index.flips(split="eval") == []
+
+
+def cut(folder: RunFolder) -> None:
+    folder.cut({"rollouts.jsonl": {"bytes": folder.path.joinpath("first").stat().st_size}})
+
+
+def cut_and_go_on(folder: RunFolder) -> None:
+    cut(folder)
+    write_group(folder, 2, 5, ["quite other", "right"])
+    write_group(folder, 2, 6, ["quite other"], number=1)
+
+
+def repair(folder: RunFolder) -> None:
+    folder.repair("rollouts.jsonl", lambda line: line["step"] != 1)
+
+
+def change_in_place(folder: RunFolder) -> None:
+    path = folder.path / "rollouts.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace("wrong 5", "wrong 6", 1))
+
+
+def go_on(folder: RunFolder) -> None:
+    for step in range(3, 9):
+        write_group(folder, step, step, ["right 1", "wrong 2"])
+
+
+def compress(folder: RunFolder) -> None:
+    folder.compress_logs(above_bytes=0)
+
+
+def compress_and_go_on(folder: RunFolder) -> None:
+    go_on(folder)
+    compress(folder)
+    go_on(folder)
+
+
+def compress_and_cut(folder: RunFolder) -> None:
+    compress_and_go_on(folder)
+    cut(folder)
+
+
+def lose(folder: RunFolder) -> None:
+    (folder.path / "rollouts.jsonl").unlink()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        cut,
+        cut_and_go_on,
+        repair,
+        change_in_place,
+        go_on,
+        compress,
+        compress_and_go_on,
+        compress_and_cut,
+        lose,
+    ],
+)
+@pytest.mark.parametrize("kept_open", [False, True])
+def test_the_index_follows_the_log(
+    run: RunFolder, tmp_path: Path, change: Callable[[RunFolder], None], kept_open: bool
+) -> None:
+    raw = (run.path / "rollouts.jsonl").read_bytes().splitlines(keepends=True)
+    (run.path / "first").write_bytes(b"".join(raw[:4]))  # in the middle of the second group
+    with RolloutIndex.open(run.path) as index:
+        content(index)
+        if kept_open:
+            change(run)
+            index.extend()
+            assert content(index) == fresh(run.path, tmp_path / "copy")
+    if not kept_open:
+        change(run)
+        assert indexed(run.path) == fresh(run.path, tmp_path / "copy")
+
+
+def test_groups_are_read_from_a_log_that_was_cut_behind_the_index(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        index.read(4)
+        run.cut({"rollouts.jsonl": {"bytes": 0}})
+        write_group(run, 1, 3, ["right"])
+        assert index.read(1)["key"]["index"] == 3
+        with pytest.raises(KeyError):
+            index.read(4)
+
+
+def test_a_group_that_is_still_being_written_is_completed(tmp_path: Path, run: RunFolder) -> None:
+    lines = (run.path / "rollouts.jsonl").read_bytes()
+    live = tmp_path / "live"
+    live.mkdir()
+    with (
+        RolloutIndex.open(live) as index,
+        (live / "rollouts.jsonl").open("ab", buffering=0) as file,
+    ):
+        for at in range(0, len(lines), 200):
+            file.write(lines[at : at + 200])
+            index.extend()
+        assert content(index) == indexed(run.path)
+
+
+def test_members_are_read_where_they_are(tmp_path: Path) -> None:
+    log = LineLog(tmp_path / "rollouts.jsonl")
+    lines = [json.dumps({"step": n, "text": os.urandom(700).hex()}) for n in range(5_000)]
+    for line in lines[:4_000]:
+        log.append(line)
+    mark = log.mark()
+    log.compress(above_bytes=0)
+    for line in lines[4_000:]:
+        log.append(line)
+    packed, plain = log.layout()
+    assert len(packed.offsets) == 6
+    whole = "".join(line + "\n" for line in lines).encode()
+    with gzip.open(packed.path) as file:
+        assert file.read() == whole[: packed.size]
+    assert (packed.end, plain.end) == (mark["bytes"], len(whole))
+    for place, size in ((0, 10), (1 << 20, 1), ((1 << 20) - 5, 10), (packed.end - 7, 20)):
+        assert read([packed, plain], place, size) == whole[place : place + size]
+    with pytest.raises(EOFError):
+        read([packed, plain], len(whole) - 1, 2)
+    log.check(mark)
+
+
+def test_a_part_of_an_older_version_is_one_member(run: RunFolder, tmp_path: Path) -> None:
+    expected = fresh(run.path, tmp_path / "copy")
+    plain = run.path / "rollouts.jsonl"
+    with gzip.open(run.path / "rollouts-000001.jsonl.gz", "wb") as file:
+        file.write(plain.read_bytes())
+    plain.unlink()
+    (part,) = layout([run.path / "rollouts-000001.jsonl.gz"])
+    assert part.offsets == ()
+    assert indexed(run.path) == expected
+
+
+def test_a_folder_without_lines_of_groups_opens(tmp_path: Path) -> None:
+    with tarfile.open(OLD_RUNS) as archive:
+        archive.extractall(tmp_path, filter="data")
+    lines = list(RunFolder(tmp_path / "finished").rollout_lines())
+    with RolloutIndex.open(tmp_path / "finished") as index:
+        groups = index.groups()
+        assert sum(group.rollouts for group in groups) == len(lines)
+        assert {group.rollouts for group in groups if group.split == "train"} == {3}
+        assert {group.rollouts for group in groups if group.split == "eval"} == {1}
+        read_lines = [line for group in groups for line in index.read(group.id)["rollouts"]]
+        assert read_lines == lines
+        assert index.read(1)["prompt"] is None
+
+
+@pytest.mark.parametrize("damage", ["no database", "another version", "torn"])
+def test_a_broken_index_is_built_again(run: RunFolder, tmp_path: Path, damage: str) -> None:
+    expected = indexed(run.path)
+    path = run.path / INDEX
+    if damage == "no database":
+        path.write_bytes(b"nonsense" * 1_000)
+    elif damage == "another version":
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 999")
+        connection.close()
+    else:
+        data = bytearray(path.read_bytes())
+        data[8_192:] = os.urandom(len(data) - 8_192)
+        path.write_bytes(data)
+    assert indexed(run.path) == expected
+
+
+def test_a_folder_that_cannot_be_written_gets_a_temporary_index(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = fresh(run.path, tmp_path / "copy")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (run.path / INDEX).mkdir()  # stands for a read-only folder, which root can write
+    with RolloutIndex.open(run.path) as index:
+        assert content(index) == expected
+        assert list((tmp_path / "temporary").iterdir())
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_progress_ends_at_the_end_of_the_log(run: RunFolder) -> None:
+    seen: list[tuple[int, int]] = []
+    with RolloutIndex.open(run.path, progress=lambda done, total: seen.append((done, total))):
+        size = (run.path / "rollouts.jsonl").stat().st_size
+        assert seen[-1] == (size, size)
+
+
+def test_a_damaged_line_is_named(run: RunFolder) -> None:
+    with (run.path / "rollouts.jsonl").open("a") as file:
+        file.write("{nonsense\n")
+    with pytest.raises(ConfigError, match=r"rollouts\.jsonl has a damaged line .* bytes from"):
+        RolloutIndex.open(run.path)
+
+
+def test_the_run_extends_the_index_and_gives_it_up_if_it_cannot(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run.extend_index() == ""
+    with RolloutIndex.open(run.path, extend=False) as index:
+        assert index.count().rollouts == 9
+    (run.path / "rollouts.jsonl").write_text('{"attempt": 1}\n')
+    assert "not indexed any further" in run.extend_index()
+    assert run.extend_index() == ""
+    assert not (run.path / INDEX).exists()
