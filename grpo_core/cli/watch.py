@@ -9,9 +9,8 @@ import typer
 
 from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.report import opened
-from grpo_core.protocol.errors import MissingExtraError
-from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.html.server import ReportData, ReportServer
+from grpo_core.report.terminal.screen import show_in_terminal
 
 app = typer.Typer()
 
@@ -41,7 +40,7 @@ def watch(
     """
     with opened(runs) as open_runs:
         if text:
-            _dashboard(open_runs[0])
+            show_in_terminal(open_runs[0])
             return
         with ReportServer(ReportData(open_runs), port=port) as server:
             print_line(server.url)
@@ -50,16 +49,3 @@ def watch(
                 server.serve_forever()
             except KeyboardInterrupt:
                 remark("ended")
-
-
-def _dashboard(run: OpenRun) -> None:
-    """Show a run in the terminal until a key ends it.
-
-    Raises:
-        MissingExtraError: textual is not installed.
-    """
-    try:
-        from grpo_core.report.terminal.dashboard import Dashboard
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("grpo watch --text", "watch", package=error.name or "") from None
-    Dashboard(run).run()

@@ -125,14 +125,7 @@ class OpenRun:
     @cached_property
     def vocabulary(self) -> Sequence[str] | None:
         """The text of each token by its id; None if the run did not log tokens."""
-        path = self.path / "vocabulary.json"
-        if not path.is_file():
-            return None
-        try:
-            words: Sequence[str] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(unreadable(path, error)) from None
-        return words
+        return self.folder.vocabulary()
 
     def alarms(self) -> list[JsonObject]:
         """Return the alarms of the run, each with the place of the group that shows it."""

@@ -20,7 +20,15 @@ _SECONDS = 3.0
 """Between two looks at what the run has written."""
 _NEWEST = 50
 """Groups in the table."""
-_CURVES = ("reward/mean", "pass_rate", "kl", "entropy", "completion_length/mean", "groups/dead")
+_CURVES = {
+    "reward/mean": "reward",
+    "pass_rate": "pass rate",
+    "kl": "KL",
+    "entropy": "entropy",
+    "completion_length/mean": "tokens",
+    "groups/dead": "dead groups",
+}
+"""What is drawn, and its name on the screen."""
 _CELL = 60
 """Characters of a name in the table."""
 
@@ -45,6 +53,7 @@ class Dashboard(App[None]):
         ("n", "newest", "Newest group"),
         ("b", "extreme(True)", "Best rollout"),
         ("w", "extreme(False)", "Worst rollout"),
+        ("s", "split", "Training or held-out"),
         ("r", "refresh", "Read again"),
         ("q", "quit", "Quit"),
     ]
@@ -55,6 +64,7 @@ class Dashboard(App[None]):
         self.sub_title = printable(run.name, lines=False)
         self._opened = run
         self._revision = ""
+        self._split: str | None = None
         self._rows: list[GroupRow] = []
 
     def compose(self) -> ComposeResult:
@@ -64,7 +74,7 @@ class Dashboard(App[None]):
         with Horizontal(id="curves"):
             for position, name in enumerate(_CURVES):
                 with VerticalScroll(classes="curve", can_focus=False):
-                    yield Static(name, id=f"value-{position}", markup=False)
+                    yield Static(_CURVES[name], id=f"value-{position}", markup=False)
                     yield Sparkline([], id=f"curve-{position}")
         with Horizontal():
             yield DataTable(id="groups", cursor_type="row", zebra_stripes=True)
@@ -107,6 +117,11 @@ class Dashboard(App[None]):
         if self._rows:
             self._show_group(self._rows[0].id, None)
 
+    def action_split(self) -> None:
+        """Show groups of training alone, then those of evaluations alone, then all again."""
+        self._split = {None: "train", "train": "eval"}.get(self._split)
+        self._show_groups()
+
     def action_extreme(self, best: bool) -> None:
         """Show the rollout with the highest or the lowest reward of the last step.
 
@@ -129,14 +144,16 @@ class Dashboard(App[None]):
         known = [value for value in values if value is not None]
         self.query_one(f"#curve-{position}", Sparkline).data = known
         last = number(known[-1]) if known else "–"
-        self.query_one(f"#value-{position}", Static).update(Text(f"{name} {last}"))
+        self.query_one(f"#value-{position}", Static).update(Text(f"{_CURVES[name]} {last}"))
 
     def _show_groups(self) -> None:
         """Fill the table; the cursor stays on its group."""
         table = self.query_one("#groups", DataTable)
         row = table.cursor_row
         kept = self._rows[row].id if 0 < row < len(self._rows) else None
-        self._rows = self._opened.index.groups(order="log", descending=True, limit=_NEWEST)
+        self._rows = self._opened.index.groups(
+            Filter(split=self._split), order="log", descending=True, limit=_NEWEST
+        )
         table.clear()
         for group in self._rows:
             table.add_row(*map(Text, _cells(group)), key=str(group.id))

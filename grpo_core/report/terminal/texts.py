@@ -81,7 +81,8 @@ def _attempt(rollout: Mapping[str, Any]) -> Iterator[str]:
     verdict = rollout["verdict"] or {"total": None, "error": "no verdict yet", "rewards": {}}
     error = verdict["error"]
     advantage = rollout.get("advantage")
-    shown = number(advantage) if isinstance(advantage, (int, float)) else "by turn or none"
+    turns = advantage if isinstance(advantage, list) else [advantage]
+    shown = ", ".join(map(number, turns))
     judged = "could not be judged" if error is not None else f"reward {number(verdict['total'])}"
     passed = ", passed" if verdict.get("passed") else ""
     yield (

@@ -18,7 +18,7 @@ const CHARTS = [
     not: /curriculum/ },
   { id: "parts", title: "Reward parts", of: (key) => under("reward/")(key) && !TOTALS.test(key),
     note: "Mean value of each part, without its weight." },
-  { id: "audit", title: "Audits and the environment's metrics", of: under("env/") },
+  { id: "audit", title: "Audits and the environment's metrics", of: under("env/"), held: true },
   { id: "kl", title: "KL to the reference, per token", of: endsWith("kl") },
   { id: "kl-sequence", title: "KL to the reference, per completion", of: endsWith("kl/sequence") },
   { id: "entropy", title: "Entropy of the sampled tokens", of: endsWith("entropy") },
@@ -63,27 +63,33 @@ function moving(values) {
 
 const colour = (index) => style(`--series-${index % 8}`);
 
+const hasValues = (values) => Boolean(values?.some((value) => value !== null));
+
 /** Collect the curves of a chart over all shown runs, on the union of their steps. */
 function curvesOf(chart, runs) {
   const curves = [];
-  for (const { run, name, metrics } of runs) {
+  for (const { name, metrics } of runs) {
     const lead = runs.length > 1 ? `${name} · ` : "";
-    for (const [key, values] of Object.entries(metrics.steps.columns)) {
+    const { columns } = metrics.steps;
+    const { columns: held, intervals } = metrics.evaluations;
+    // An evaluation has the metric KEY as "eval/KEY"; of a mixture, as "eval/ENVIRONMENT/KEY".
+    const keys = new Set([...Object.keys(columns),
+      ...(chart.held ? Object.keys(held).map((name) => name.replace(/^eval\//, "")) : [])]);
+    for (const key of keys) {
       if (key === "step" || !chart.of(key) || chart.not?.test(key)) continue;
-      if (values.every((value) => value === null)) continue;
-      if (chart.id === "dead" && key.endsWith("refilled") && values.every((value) => !value)) continue;
       const short = key.replace(/(^|\/)(reward|time|env|groups|alarms|memory)\//, "$1");
       // Of a mixture, "ENVIRONMENT/reward/mean" is a curve of its own.
       const environment = key.replace(/\/?(reward\/mean|pass_rate)$/, "");
       const label = lead + (chart.held ? `${environment} training`.trim() : short);
-      const spread = chart.spread && metrics.steps.columns[key.replace(/reward\/mean$/, chart.spread)];
-      curves.push({ run, key, label, steps: metrics.steps.columns.step, values, spread });
-      const held = metrics.evaluations.columns[key.replace(/(reward\/mean|pass_rate)$/, "eval/$1")]
-        ?? metrics.evaluations.columns[`eval/${key}`];
-      if (chart.held && held) {
-        const interval = metrics.evaluations.intervals?.[key];
-        curves.push({ run, key, label: label.replace("training", "held-out"), held: true,
-          steps: metrics.evaluations.columns.step, values: held, interval });
+      const values = columns[key];
+      if (hasValues(values) && !(key.endsWith("refilled") && values.every((value) => !value))) {
+        const spread = chart.spread && columns[key.replace(/reward\/mean$/, chart.spread)];
+        curves.push({ label, steps: columns.step, values, spread });
+      }
+      const measured = chart.held && held[`eval/${key}`];
+      if (hasValues(measured)) {
+        curves.push({ label: label.replace(/training$/, "held-out"), held: true,
+          steps: held.step, values: measured, interval: intervals?.[key] });
       }
     }
   }

@@ -134,5 +134,6 @@ export async function groups(main, source, parameters) {
       pager(facts, answer, wanted));
   };
   main.replaceChildren(...[heading("Groups"), sampleNote(facts), form(facts, parameters, apply), count, results].filter(Boolean));
-  await show(parameters);
+  const { text, ...others } = parameters;
+  await show(text?.length < 3 ? others : parameters); // the index finds nothing shorter
 }

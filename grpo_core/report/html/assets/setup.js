@@ -1,7 +1,7 @@
 // What the run was: settings, environments, versions, warnings.
 import { el, heading, number, table, textBlock } from "./dom.js";
 
-const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+const shown = (value) => (value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
 const cell = (value) => textBlock(shown(value) ?? "", { fold: 400, className: "text inline", label: "Value" });
 
 function flat(value, lead = "") {
@@ -17,7 +17,7 @@ function settings(runs, only) {
     const values = columns.map((column) => column.get(key));
     const differs = values.some((value) => shown(value) !== shown(values[0]));
     return el("tr", { class: differs ? "differs" : null, "data-key": key.toLowerCase() },
-      el("td", {}, el("code", {}, key)), values.map((value) => el("td", {}, value === undefined ? "–" : cell(value))));
+      el("td", {}, el("code", {}, key.replace(/^provenance\./, ""))), values.map((value) => el("td", {}, value === undefined ? "–" : cell(value))));
   });
 }
 

@@ -41,10 +41,10 @@ export function tokenView(rollout, vocabulary, measure) {
         const value = values?.[index] ?? null;
         const shade = value === null ? 0 : level(value);
         const token = el("span", { class: `token ${shade < 0 ? "less" : "more"}`,
-          title: `${label} ${number(value)}, id ${segment.ids[index]}` }, visible(word).replaceAll("\\x0a", "⏎"));
+          title: `${label} ${number(value)}, id ${segment.ids[index]}` }, visible(word.replaceAll("\n", "↵")));
         token.style.setProperty("--shade", `${Math.round(70 * Math.abs(shade))}%`);
         text.append(token);
-        if (word.includes("\n")) text.append("\n");
+        if (/[\n↵]/.test(word)) text.append("\n");
         if (ends.has(index + 1)) text.append(el("span", { class: "turn-end", title: "end of a turn" }, "¶"));
       }
     };
