@@ -33,7 +33,7 @@ def trained_run(settings: Mapping[str, Any], folder: Path, *, steps: int) -> Run
     """Train a tiny model for some steps, with tokens and ratios in the log."""
     more = {
         "steps": steps,
-        "eval": {"tasks": 6, "every": max(1, steps // 2)},
+        "eval": {"tasks": 3, "every": max(1, steps // 2)},
         "log": {"tokens": True, "ratios": True},
     }
     Trainer(build_config([settings, more]), Audited(), folder=folder).run()

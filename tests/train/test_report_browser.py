@@ -60,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         "optimizer": {"lr": 0.01},
         "advantage": {"name": "grpo"},
     }
-    made = trained_run(settings, folder / "run", steps=6)
+    made = trained_run(settings, folder / "run", steps=3)
     add_hostile_groups(made, step=7)
     return made
 
@@ -131,7 +131,7 @@ def shown(page: Any, url: str, fragment: str) -> None:
     )
 
 
-@pytest.mark.parametrize("source", ["single", "served"])
+@pytest.mark.parametrize("source", ["single", pytest.param("served", marks=pytest.mark.heavy)])
 def test_every_page_filter_and_group_shows_without_an_error(
     browser: Any, source: str, request: pytest.FixtureRequest
 ) -> None:
@@ -188,7 +188,8 @@ def test_every_page_filter_and_group_shows_without_an_error(
             page.wait_for_function(
                 "(old) => (document.querySelector('h1')?.innerText ?? old) !== old", arg=title
             )
-        assert seen == 4 * 6 + 2 + 6 * 4  # those of the steps, the hostile ones, the evaluations
+        # Of three steps, the hostile ones, and of four evaluations.
+        assert seen == 3 * 4 + 2 + 4 * 3
 
 
 def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) -> None:
