@@ -181,6 +181,9 @@ def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
     }
     marks = {row["name"]: bool(row["suspicious"]) for row in trends(steps, {})}
     assert marks == {"reward/mean": False, "env/audit": True, "groups/distinct": False}
+    for growth, marked in ((0.001, False), (0.01, True)):  # of the length, by a step
+        longer = {"completion_length/mean": [100 * (1 + growth * step) for step in range(50)]}
+        assert bool(trends(steps | longer, {})[-1]["suspicious"]) == marked
     falling = steps | {"reward/mean": [1 - step / 50 for step in range(50)]}
     assert not any(row["suspicious"] for row in trends(falling, {}))
 

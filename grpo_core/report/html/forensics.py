@@ -98,7 +98,8 @@ def trends(steps: Columns, evaluations: Columns) -> list[dict[str, Any]]:
             continue
         wrong, reason = _SUSPICIOUS[known]
         moved = abs(change["last"] - change["first"]) > _LEAST_CHANGE * abs(change["first"])
-        against = change["direction"] == wrong or (wrong == 0 and moved and change["direction"])
+        direction = change["direction"]
+        against = direction == wrong if wrong else moved and direction != 0
         rows.append({"name": name, **change, "suspicious": reason if rising and against else None})
     return rows
 

@@ -10,7 +10,7 @@ const json = (value) => JSON.stringify(value, null, 2);
 function message({ role, content, tool_calls: calls }, sought, label) {
   return el("div", { class: `message ${["system", "user", "assistant", "tool"].includes(role) ? role : "other"}` },
     el("p", { class: "role" }, role),
-    textBlock(content ?? "", { sought, label: `${label}: ${role}` }),
+    content || !calls?.length ? textBlock(content ?? "", { sought, label: `${label}: ${role}` }) : "",
     (calls ?? []).map((call) => el("div", { class: "call" },
       el("p", { class: "role" }, `calls ${call.name}`),
       textBlock(call.error ? `${call.error}\n${json(call.arguments)}` : json(call.arguments),
@@ -131,6 +131,7 @@ export async function group(main, source, parameters) {
   const total = (one) => (one.verdict && !one.verdict.error ? one.verdict.total : -Infinity);
   const state = { order: "attempt", view: parameters.view ?? "all", measure: known.includes(parameters.tokens) ? parameters.tokens : "" };
   const grid = el("div", { class: "attempts" });
+  const legend = el("p", { class: "hint", role: "note" });
   const draw = () => {
     let shown = [...data.rollouts];
     if (state.order === "reward") shown.sort((a, b) => total(b) - total(a));
@@ -138,6 +139,7 @@ export async function group(main, source, parameters) {
       const sorted = [...shown].sort((a, b) => total(b) - total(a));
       shown = [sorted[0], sorted.findLast((one) => total(one) > -Infinity) ?? sorted.at(-1)];
     }
+    legend.textContent = state.measure ? `Tokens by ${MEASURES[state.measure].label}: ${MEASURES[state.measure].legend}.` : "";
     grid.classList.toggle("pair", state.view === "ends");
     grid.replaceChildren(...shown.map((one) => attempt(one, (rollout) => ({
       verdict: rollout.verdict ?? { error: "no verdict yet" }, marks: marks.get(rollout.attempt),
@@ -157,7 +159,7 @@ export async function group(main, source, parameters) {
     el("div", { class: "tools" },
       option("Show", "view", [["all", "all attempts"], ["ends", "best and worst"]]),
       option("Order", "order", [["attempt", "as sampled"], ["reward", "best first"]]),
-      known.length ? option("Tokens", "measure", [["", "as text"], ...known.map((name) => [name, `by ${MEASURES[name].label}`])]) : ""),
+      known.length ? option("Tokens", "measure", [["", "as text"], ...known.map((name) => [name, `by ${MEASURES[name].label}`])]) : "", legend),
     grid);
   draw();
   const pointed = document.getElementById(`attempt-${parameters.attempt}`);

@@ -26,8 +26,8 @@ const valuesOf = (rollout, at, measure) =>
 
 /** Show the tokens of every segment and turn, each with its value in a title and a shade. */
 export function tokenView(rollout, vocabulary, measure) {
-  const { level, label, legend } = MEASURES[measure];
-  const view = el("div", { class: "tokens" }, el("p", { class: "hint" }, `Tokens by ${label}: ${legend}.`));
+  const { level, label } = MEASURES[measure];
+  const view = el("div", { class: "tokens" });
   rollout.policy_tokens.forEach((segment, at) => {
     if (!segment) return;
     const values = valuesOf(rollout, at, measure);
