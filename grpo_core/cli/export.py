@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,8 +21,10 @@ from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import TaskKey
 from grpo_core.report.export import Choice, Rewarded, choose, examples
+from grpo_core.report.inspect_log import write_inspect_log
 from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.index import Filter, RolloutIndex
 from grpo_core.runs.lines import writing
 from grpo_core.runs.trust import require_trust
 from grpo_core.train.run.resume import refuse_changed_environments
@@ -76,6 +79,30 @@ def export(
         Literal["auto", "float32", "bfloat16", "float16"] | None,
         typer.Option("--dtype", help="Data type of these weights. \\[default: the run's]"),
     ] = None,
+    to: Annotated[
+        Literal["inspect"] | None,
+        typer.Option(
+            "--to",
+            help="Format of --log: inspect, for `inspect view` (extra `inspect`).",
+            show_default=False,
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            help="File, NAME.eval or NAME.json, for all rollouts of --split, with their verdicts.",
+            show_default=False,
+        ),
+    ] = None,
+    step: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--step",
+            help="Only the rollouts of this step in --log; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,12 +113,20 @@ def export(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the good rollouts of a run as examples (rejection sampling), or its merged weights."""
-    if rollouts is None and weights is None:
-        raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
+    """Write the good rollouts of a run as examples (rejection sampling), or its merged weights.
+
+    With --to inspect, write its rollouts as a log that `inspect view` opens.
+    """
+    if rollouts is None and weights is None and to is None:
+        raise ConfigError(
+            "say what to export: --rollouts FILE.jsonl, --weights FOLDER or --to inspect"
+        )
+    if (to is None) != (log is None):
+        raise ConfigError("--to inspect and --log FILE.eval go together; give both or none")
     opened = RunFolder.open(run)
     rollouts = new_file(rollouts, "--rollouts")
     weights = new_file(weights, "--weights")
+    log = new_file(log, "--log")
     if weights is not None:
         finished_run(run)
     if rollouts is not None:
@@ -104,6 +139,34 @@ def export(
         )
     if weights is not None:
         _write_weights(opened, weights, dtype)
+    if log is not None:
+        _write_log(opened, log, None if split == "all" else split, step or [])
+
+
+def _write_log(opened: RunFolder, path: Path, split: str | None, steps: Collection[int]) -> None:
+    """Write the rollouts of a split, or of all, as a log of inspect-ai.
+
+    Raises:
+        ConfigError: there is no such rollout, or the log cannot be written.
+    """
+    with RolloutIndex.open(opened.path) as index:
+        chosen = [
+            group.id
+            for group in index.groups(Filter(split=split), limit=-1)
+            if not steps or group.step in steps
+        ]
+        if not chosen:
+            raise ConfigError(
+                f"no rollout in {opened.path} fits; nothing was written. Try --split all"
+            )
+        with writing(path, then="export again"):
+            count = write_inspect_log(
+                path,
+                (index.read(group) for group in chosen),
+                config=opened.config(),
+                created=datetime.fromtimestamp((opened.path / "config.json").stat().st_mtime, UTC),
+            )
+    remark(f"{count} rollouts are in {path}; see them with: inspect view --log-dir {path.parent}")
 
 
 def _write_examples(

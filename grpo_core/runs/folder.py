@@ -5,10 +5,8 @@ The folder can be read after a kill at any moment.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -28,9 +26,9 @@ from grpo_core.runs.attempts import (
     update_line,
     without_texts,
 )
-from grpo_core.runs.index import INDEX, RolloutIndex
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
+from grpo_core.runs.own_index import OwnIndex
 from grpo_core.runs.seal import (
     FORMAT,
     SEAL,
@@ -47,9 +45,6 @@ _LOG_LINE_LIMIT = 10_000
 
 _TITLE_LIMIT = 500
 """The most characters of the title of the model card."""
-
-_INDEXED_AT_ONCE = 8 << 20
-"""About how many bytes of rollouts.jsonl a step indexes; a reader indexes the rest."""
 
 _ALL_FIELDS = Fields()
 
@@ -75,9 +70,7 @@ class RunFolder:
         self._logs = {
             name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")
         }
-        self._index: RolloutIndex | None = None
-        self._has_no_index = False
-        """Whether the index could not be written, and is given up."""
+        self._index = OwnIndex(self.path)
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
@@ -266,32 +259,14 @@ class RunFolder:
     def extend_index(self) -> str:
         """Bring the index of rollouts.jsonl in line with it, in the process that writes the run.
 
-        Nothing that fails here stops a run: the index is dropped, and whoever reads it next builds
-        it again.
-
         Returns:
             Why there is no index from now on; "" if there is one, or if that was said before.
         """
-        if self._has_no_index:
-            return ""
-        try:
-            if self._index is None:
-                self._index = RolloutIndex.open(self.path, extend=False)
-            self._index.extend(at_most_bytes=_INDEXED_AT_ONCE)
-        except (ConfigError, OSError, sqlite3.Error) as error:
-            self._has_no_index = True
-            self.close_index()
-            with contextlib.suppress(OSError):
-                (self.path / INDEX).unlink()
-            return f"rollouts.jsonl is not indexed any further: {error}"
-        return ""
+        return self._index.extend()
 
     def close_index(self) -> None:
         """Close the index; the next call of `extend_index` opens it again."""
-        index, self._index = self._index, None
-        if index is not None:
-            with contextlib.suppress(sqlite3.Error, OSError):
-                index.close()
+        self._index.close()
 
     def log(self, text: str) -> None:
         """Append an entry to log.txt in printable form.

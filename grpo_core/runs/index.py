@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.index_file import INDEX, IndexFile, Progress
+from grpo_core.runs.index_file import INDEX, IndexBusyError, IndexFile, Progress
 from grpo_core.runs.lines import JsonObject, parse_line, unreadable
 from grpo_core.runs.log import READ_ERRORS, LineLog
 from grpo_core.runs.members import read
@@ -51,6 +51,7 @@ __all__ = [
     "Facets",
     "Filter",
     "Flip",
+    "IndexBusyError",
     "GroupRow",
     "Order",
     "Progress",
@@ -72,7 +73,12 @@ class RolloutIndex:
 
     @classmethod
     def open(
-        cls, run: Path, *, progress: Progress | None = None, extend: bool = True
+        cls,
+        run: Path,
+        *,
+        progress: Progress | None = None,
+        extend: bool = True,
+        waits: bool = True,
     ) -> RolloutIndex:
         """Return the index of a run, with everything that the log holds now.
 
@@ -82,12 +88,14 @@ class RolloutIndex:
             run: the run folder.
             progress: is told how far the index is; the first time it reads the whole log.
             extend: False: only what is indexed already.
+            waits: whether to wait while another process extends the index.
 
         Raises:
             ConfigError: the log or the index cannot be read, or a line is damaged.
+            IndexBusyError: another process extends the index.
         """
         log = LineLog(run.absolute() / "rollouts.jsonl")
-        index = cls(IndexFile(log), log)
+        index = cls(IndexFile(log, waits=waits), log)
         if extend:
             try:
                 index.extend(progress=progress)
@@ -127,28 +135,40 @@ class RolloutIndex:
             "SELECT min(step), max(step), count(*), total(rollouts) FROM groups"
         )[0]
 
-        def names(sql: str) -> tuple[str, ...]:
-            return tuple(name for (name,) in self._file.rows(sql))
+        def names(sql: str, *values: str) -> tuple[str, ...]:
+            return tuple(name for (name,) in self._file.rows(sql, values))
 
+        environments = names("SELECT DISTINCT environment FROM groups ORDER BY 1")
+        # Verdicts of an environment have the same parts always, so one of them tells all.
+        parts = {
+            part
+            for environment in environments
+            for part in names(
+                "SELECT key FROM json_each((SELECT r.parts FROM groups AS g CROSS JOIN rollouts AS "
+                "r ON r.group_id = g.id WHERE g.environment = ? AND r.error IS NULL LIMIT 1))",
+                environment,
+            )
+        }
         return Facets(
             Range(low, high),
             names("SELECT DISTINCT split FROM groups ORDER BY 1"),
-            names("SELECT DISTINCT environment FROM groups ORDER BY 1"),
-            # Verdicts of an environment have the same parts always.
-            names(
-                "SELECT DISTINCT key FROM (SELECT DISTINCT parts FROM (SELECT min(r.parts) AS parts"
-                f" FROM {ROLLOUTS} WHERE r.error IS NULL GROUP BY g.environment)), "
-                "json_each(parts) ORDER BY 1"
-            ),
+            environments,
+            tuple(sorted(parts)),
             groups,
             int(rollouts),
         )
 
     def count(self, where: Filter = ALL) -> Count:
         """Return how many groups and rollouts a filter chooses."""
-        condition, values = joined([*group_conditions(where), *rollout_conditions(where)])
+        conditions = rollout_conditions(where)
+        if of_groups := group_conditions(where):
+            condition, values = joined(of_groups)
+            chosen = f"r.group_id IN (SELECT g.id FROM groups AS g WHERE {condition})"
+            conditions.append((chosen, values))
+        condition, values = joined(conditions)
         (row,) = self._file.rows(
-            f"SELECT count(DISTINCT r.group_id), count(*) FROM {ROLLOUTS} WHERE {condition}", values
+            f"SELECT count(DISTINCT r.group_id), count(*) FROM rollouts AS r WHERE {condition}",
+            values,
         )
         return Count(*row)
 
@@ -163,9 +183,13 @@ class RolloutIndex:
     ) -> list[GroupRow]:
         """Return a page of the groups that have a rollout that the filter chooses."""
         conditions = group_conditions(where)
-        if of_rollouts := rollout_conditions(where):
+        if of_rollouts := rollout_conditions(where, row_by_row=True):
             condition, values = joined(of_rollouts)
-            chosen = f"g.id IN (SELECT r.group_id FROM rollouts AS r WHERE {condition})"
+            chosen = (
+                f"EXISTS (SELECT 1 FROM rollouts AS r WHERE r.group_id = g.id AND {condition})"
+                if where.text
+                else f"g.id IN (SELECT r.group_id FROM rollouts AS r WHERE {condition})"
+            )
             conditions.append((chosen, values))
         return [
             _group_row(row)
@@ -189,12 +213,10 @@ class RolloutIndex:
     ) -> list[RolloutRow]:
         """Return a page of the rollouts that the filter chooses."""
         return [
-            RolloutRow(
-                *row[:8], bool(row[8]), *row[9:12], bool(row[12]), *row[13:15], json.loads(row[15])
-            )
+            _rollout_row(row)
             for row in self._page(
                 f"SELECT {ROLLOUT_COLUMNS} FROM {ROLLOUTS}",
-                joined([*group_conditions(where), *rollout_conditions(where)]),
+                joined([*group_conditions(where), *rollout_conditions(where, row_by_row=True)]),
                 f"{ROLLOUT_ORDERS[order]} {'DESC' if descending else 'ASC'} NULLS LAST, r.id",
                 offset,
                 limit,
@@ -217,7 +239,7 @@ class RolloutIndex:
     def flips(self, *, split: str | None = None, offset: int = 0, limit: int = 100) -> list[Flip]:
         """Return the tasks that passed at a step and failed at the next one that had them."""
         rows = self._file.rows(FLIPS, [split, limit, offset])
-        return [Flip(*row[:3], int(row[3]), *row[4:]) for row in rows]
+        return [Flip(*(*row[:3], int(row[3]), *row[4:])) for row in rows]
 
     def read(self, group: int) -> JsonObject:
         """Return a group as the log holds it.
@@ -299,6 +321,12 @@ class RolloutIndex:
 
 def _group_row(row: tuple[Any, ...]) -> GroupRow:
     """Return the row of `GROUP_COLUMNS` as what it is."""
-    level, draw = row[7], int(row[8])
+    seed, draw, dead = int(row[6]), int(row[8]), bool(row[19])
     counts = map(int, row[9:15])
-    return GroupRow(*row[:6], int(row[6]), level, draw, *counts, *row[15:19], bool(row[19]))
+    return GroupRow(*(*row[:6], seed, row[7], draw, *counts, *row[15:19], dead))
+
+
+def _rollout_row(row: tuple[Any, ...]) -> RolloutRow:
+    """Return the row of `ROLLOUT_COLUMNS` as what it is."""
+    passed, duplicate, parts = bool(row[8]), bool(row[12]), json.loads(row[15])
+    return RolloutRow(*(*row[:8], passed, *row[9:12], duplicate, *row[13:15], parts))

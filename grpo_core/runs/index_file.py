@@ -31,6 +31,7 @@ Progress = Callable[[int, int], None]
 
 _CHUNK_BYTES = 8 << 20
 """Bytes of the log that are indexed in one transaction; a kill loses no more."""
+_READ_TRIES = 3
 _WAIT_SECONDS = 30.0
 """How long to wait for another process that extends the same index."""
 _CACHE_KIB = 65_536
@@ -38,20 +39,30 @@ _OLDEST_SQLITE = (3, 34)
 """The first version whose text index finds parts of words."""
 
 
+class IndexBusyError(ConfigError):
+    """Another process extends the index."""
+
+
 class IndexFile:
     """Hold the connection to the index of a log, in the run folder or in a temporary file."""
 
-    def __init__(self, log: LineLog) -> None:
+    def __init__(self, log: LineLog, *, waits: bool = True) -> None:
         """Open the index, or make an empty one.
+
+        Args:
+            log: the log.
+            waits: whether to wait while another process extends the index.
 
         Raises:
             ConfigError: SQLite is too old, or no index can be made.
+            IndexBusyError: another process extends it.
         """
         self._log = log
+        self._wait_seconds = _WAIT_SECONDS if waits else 0.0
         self._lock = threading.RLock()
         self._temporary: Path | None = None
         self._path = log.path.with_name(INDEX)
-        self._last: tuple[str, int, bytes] | None = None
+        self._last: tuple[int, int, bytes] | None = None
         """The inode of the file that was read last, and the position and bytes of its last line."""
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigError(
@@ -93,7 +104,12 @@ class IndexFile:
             except sqlite3.DatabaseError as error:
                 raise self._unwritable(error) from None
 
-    def _unwritable(self, error: Exception) -> ConfigError:
+    def _unwritable(self, error: sqlite3.Error) -> ConfigError:
+        if _is_busy(error):
+            return IndexBusyError(
+                f"another process has been extending the index {self._path} for "
+                f"{self._wait_seconds:g} s; try again"
+            )
         return ConfigError(
             f"the index {self._path} cannot be written: {error}; make room, or delete it"
         )
@@ -101,7 +117,7 @@ class IndexFile:
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the index in the run folder, or else to a temporary one."""
         try:
-            return _connect(self._path)
+            return _connect(self._path, self._wait_seconds)
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._unwritable(error) from None
@@ -110,7 +126,7 @@ class IndexFile:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         try:
-            return _connect(self._path)
+            return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError:
             return self._open_temporary()
 
@@ -122,11 +138,11 @@ class IndexFile:
                 shutil.copy(self._path, self._temporary / INDEX)
             self._path = self._temporary / INDEX
         try:
-            return _connect(self._path)
+            return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError:
             self._path.unlink(missing_ok=True)
         try:
-            return _connect(self._path)
+            return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError as error:
             raise self._unwritable(error) from None
 
@@ -139,13 +155,16 @@ class IndexFile:
         self._connection = self._open()
 
     def _extend(self, progress: Progress | None, at_most_bytes: int | None) -> int:
-        added = 0
+        added, tries = 0, _READ_TRIES
         while True:
             try:
                 parts = self._log.layout()
                 with _transaction(self._connection):
                     position, chunk = self._add_chunk(parts)
             except READ_ERRORS as error:
+                tries -= 1
+                if tries:  # the run may have compressed a file since its layout was read
+                    continue
                 raise ConfigError(unreadable(self._log.path, error)) from None
             added += chunk
             if progress is not None:
@@ -246,7 +265,7 @@ class IndexFile:
             ) from None
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
     """Open an index of this version, or make an empty one.
 
     Raises:
@@ -254,7 +273,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         sqlite3.DatabaseError: it is no index of this version.
     """
     connection = sqlite3.connect(
-        path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+        path, timeout=wait_seconds, isolation_level=None, check_same_thread=False
     )
     try:
         # The index can be built again, so it need not survive a power failure.
@@ -279,11 +298,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")  # fails if another process is reading for too long
     except BaseException:
         with contextlib.suppress(sqlite3.Error):  # SQLite has rolled back after some errors
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -103,7 +103,7 @@ class Indexer:
         verdict = line["verdict"] or {"total": None, "error": None, "rewards": {}}
         error, answer = verdict["error"], verdict.get("answer")
         advantage = line.get("advantage")
-        by_turn = advantage if isinstance(advantage, list) else [advantage]
+        by_turn: list[Any] = advantage if isinstance(advantage, list) else [advantage]
         text = text_of(line["messages"])
         parts = {name: part["value"] for name, part in verdict["rewards"].items()}
         self._rollouts.append(

@@ -71,7 +71,8 @@ g.reward_high, g.tokens_mean, g.dead"""
 ROLLOUT_COLUMNS = """r.id, r.group_id, r.attempt, g.step, g.split, g.environment, g.task, r.reward,
 r.passed, r.advantage, r.tokens, r.finish, r.duplicate, r.answer, r.error, r.parts"""
 
-ROLLOUTS = "rollouts AS r JOIN groups AS g ON g.id = r.group_id"
+ROLLOUTS = "rollouts AS r CROSS JOIN groups AS g ON g.id = r.group_id"
+"""Reads the rollouts in their order: a cross join keeps SQLite from beginning with the groups."""
 
 GROUP_ORDERS: dict[Order, str] = {
     "log": "g.id",
@@ -120,8 +121,13 @@ def group_conditions(where: Filter) -> list[Condition]:
     return conditions
 
 
-def rollout_conditions(where: Filter) -> list[Condition]:
+def rollout_conditions(where: Filter, *, row_by_row: bool = False) -> list[Condition]:
     """Return the conditions that a rollout meets or not.
+
+    Args:
+        where: the filter.
+        row_by_row: whether texts are looked at while rows are read, so that a page ends with its
+            last row; else all that fit are collected first, which is faster for a count.
 
     Raises:
         ConfigError: the text is too short or too long to be searched for.
@@ -140,7 +146,7 @@ def rollout_conditions(where: Filter) -> list[Condition]:
         if value is not None:
             conditions.append((f"({condition}) = ?", [int(value)]))
     if where.text:
-        conditions.append(_contains(where.text))
+        conditions.append(_contains(where.text, row_by_row=row_by_row))
     return conditions
 
 
@@ -151,7 +157,7 @@ def _between(column: str, values: Range) -> Iterator[Condition]:
         yield f"{column} <= ?", [values.high]
 
 
-def _contains(text: str) -> Condition:
+def _contains(text: str, *, row_by_row: bool) -> Condition:
     """Return the condition that the completion or the prompt contains a text."""
     if not SHORTEST_TEXT <= len(text) <= LONGEST_TEXT:
         raise ConfigError(
@@ -164,11 +170,21 @@ def _contains(text: str) -> Condition:
     needed = " AND ".join('"{}"'.format(group.replace('"', '""')) for group in groups)
     escaped = "".join(f"\\{char}" if char in "\\%_" else char for char in text)
     values = [needed, f"%{escaped}%"]
-    chosen = "(SELECT rowid FROM {0} WHERE {0} MATCH ? AND text LIKE ? ESCAPE '\\')"
-    return (
-        f"(r.id IN {chosen.format('completions')} OR r.group_id IN {chosen.format('prompts')})",
-        [*values, *values],
-    )
+    # The tables NAME_content, in which FTS5 keeps the texts, are read faster than the virtual ones.
+    if row_by_row:  # the plus keeps SQLite from reading the rows in the order of the inner query
+        chosen = (
+            "(+{1} IN (SELECT rowid FROM {0} WHERE {0} MATCH ?) "
+            "AND (SELECT c0 LIKE ? ESCAPE '\\' FROM {0}_content WHERE id = {1}))"
+        )
+    else:
+        chosen = (
+            "{1} IN (SELECT id FROM {0}_content WHERE c0 LIKE ? ESCAPE '\\' "
+            "AND id IN (SELECT rowid FROM {0} WHERE {0} MATCH ?))"
+        )
+        values.reverse()
+    in_completion = chosen.format("completions", "r.id")
+    in_prompt = chosen.format("prompts", "r.group_id")
+    return f"({in_completion} OR {in_prompt})", [*values, *values]
 
 
 def joined(conditions: list[Condition]) -> Condition:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,21 @@ def test_a_folder_that_cannot_be_written_gets_a_temporary_index(
         assert content(index) == expected
         assert list((tmp_path / "temporary").iterdir())
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_run_does_not_wait_for_a_viewer_that_extends_the_index(run: RunFolder) -> None:
+    assert run.extend_index() == ""
+    go_on(run)
+    viewer = sqlite3.connect(run.path / INDEX, isolation_level=None)
+    viewer.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    assert run.extend_index() == ""
+    assert time.monotonic() - started < 5
+    viewer.execute("ROLLBACK")
+    viewer.close()
+    assert run.extend_index() == ""
+    with RolloutIndex.open(run.path, extend=False) as index:
+        assert index.count().rollouts == 9 + 12
 
 
 def test_progress_ends_at_the_end_of_the_log(run: RunFolder) -> None:

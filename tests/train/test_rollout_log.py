@@ -21,6 +21,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
 
 from .arrange import random_rollouts, run_config, tiny_policy
+from .killing import killed
 from .letters import Letters
 from .test_algorithm import spoken
 from .test_options import untimed
@@ -220,6 +221,30 @@ def test_without_rollouts_only_verdicts_of_evaluations_are_kept(
     with RolloutIndex.open(folder.path) as index:
         assert index.count().rollouts == len(lines)
         assert index.read(1)["prompt"] is None
+
+
+def test_a_resumed_run_logs_and_indexes_what_an_undisturbed_one_does(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    log = {"tokens": True, "ratios": True, "rollouts": "sample", "part_mb": 0.01}
+    options = [{**settings, "steps": 7, "checkpoint": {"every": 2}}, {"log": log}]
+    Trainer(build_config(options), Letters(), folder=RunFolder(tmp_path / "whole")).run()
+    run = tmp_path / "parts"
+    with killed(run, step=5) as observer:
+        Trainer(build_config(options), Letters(), folder=RunFolder(run), observer=observer).run()
+    assert list(run.glob("rollouts-*.jsonl.gz"))
+    with RolloutIndex.open(run) as index:
+        assert index.facets().steps.high == 5  # which the resume takes back
+    Trainer.resumed(run, Letters()).run()
+
+    def content(folder: Path) -> list[str]:
+        with RolloutIndex.open(folder) as index:
+            groups = [index.read(group.id) for group in index.groups(limit=-1)]
+        return [re.sub(r'"seconds": [^,}]*', "", json.dumps(group)) for group in groups]
+
+    assert content(run) == content(tmp_path / "whole")
+    (run / INDEX).rename(tmp_path / "kept")
+    assert content(run) == content(tmp_path / "whole")
 
 
 def test_at_the_end_of_a_run_its_index_is_complete(

@@ -31,6 +31,12 @@ TOKEN_BYTES = 5
 
 Measured: 4.4 for English, 5 for code, 3.5 for sums.
 """
+TOKEN_ID_BYTES, RATIO_BYTES = 20, 26
+"""Bytes per token that log.tokens and log.ratios add.
+
+Measured (examples/benchmarks/log_sizes.py): 19, and 18 where a step has one pass, so that every
+ratio is 1.0; other ratios have up to nine digits.
+"""
 STEP_BYTES = 2_500
 """Bytes of a line of metrics.jsonl."""
 
@@ -138,17 +144,24 @@ def _estimate_disk(
     evaluations = 2 + (steps // config.eval.every if config.eval.every else 0)
     attempts = config.eval.tasks * evaluations
     if config.method == "grpo":
-        attempts += (
-            steps * config.prompts_per_step * config.group_size * (1 + config.sampling.refills)
-        )
+        attempts += steps * _logged_groups(config) * config.group_size
+    token_bytes = TOKEN_BYTES + TOKEN_ID_BYTES * config.log.tokens + RATIO_BYTES * config.log.ratios
     existing_folder = next(path for path in (folder, *folder.parents) if path.exists())
     return DiskEstimate(
         checkpoint=trained_bytes + reference_bytes + footprint.optimizer_bytes(config),
         kept=config.checkpoint.keep + 1,
         weights=saved_bytes * (2 if config.eval.every else 1),
-        logs=steps * STEP_BYTES + attempts * (ATTEMPT_BYTES + TOKEN_BYTES * new_tokens),
+        logs=steps * STEP_BYTES + attempts * (ATTEMPT_BYTES + token_bytes * new_tokens),
         free=shutil.disk_usage(existing_folder).free,
     )
+
+
+def _logged_groups(config: RunConfig) -> int:
+    """Return the most groups of a training step that are logged."""
+    sampled = config.prompts_per_step * (1 + config.sampling.refills)
+    return {"all": sampled, "sample": min(sampled, config.log.sample_groups), "none": 0}[
+        config.log.rollouts
+    ]
 
 
 def fingerprints(config: RunConfig, sources: Sources) -> dict[str, str]:
