@@ -93,6 +93,7 @@ def ask_all(url: str, times: dict[str, float]) -> None:
         "duplicates": "groups?run=0&duplicate=yes",
         "steps": "groups?run=0&steps_from=100&steps_to=110",
         "search a word": f"groups?run=0&text={word}",
+        "count a frequent word": f"count?run=0&text={word}",
         "search what is nowhere": "groups?run=0&text=zzzqqq",
         "search and filter": f"groups?run=0&text={word}&passed=yes&order=reward",
         "group": "group?run=0&step=200&split=train&number=7",
@@ -129,8 +130,8 @@ def main() -> int:
     options = parser.parse_args()
     if not (options.out / "config.json").exists():
         write_run(RunFolder.unused(options.out), options.rollouts, options.characters)
-    size = sum(path.stat().st_size for path in options.out.glob("rollouts*"))
-    print(f"{size / 1e6:,.0f} MB of rollouts on disk")
+    size = sum(path.stat().st_size for path in options.out.glob("rollouts*.jsonl*"))
+    print(f"{size / 1e6:,.0f} MB of rollouts on disk, compressed beyond 64 MB")
     times: dict[str, float] = {}
     with timed("open", times):
         run = OpenRun(options.out, name="large")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -136,6 +140,21 @@ def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run:
     assert after["revision"] != before["revision"]
 
 
+def test_ctrl_c_ends_the_page(run: RunFolder) -> None:
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "watch", run.path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        address = server.stdout.readline().decode()
+        with urlopen(address.strip(), timeout=20) as answer:
+            assert b"page-data" in answer.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+        said = server.stderr.read().decode()
+    assert "ended" in said
+    assert "Traceback" not in said
+
+
 def test_pictures_are_read_from_the_run_folder_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -162,7 +181,7 @@ def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> N
         run.rollouts(9, one, [0.0] * 4)
     open_run.index.extend()
     phrases = forensics(open_run)["phrases"]["rows"]
-    assert "i am certain ," in [row["phrase"] for row in phrases]
+    assert "i am certain ," in [row["phrase"] for row in phrases], phrases
 
 
 def test_phrases_that_all_texts_share_are_no_finding() -> None:

@@ -16,7 +16,7 @@ from grpo_core.report.html.server import ReportData, ReportServer
 from grpo_core.report.html.single import write_single_file
 from grpo_core.runs.folder import RunFolder
 
-from .report_runs import LONG, add_hostile_groups, add_rollouts, trained_run
+from .report_runs import LONG, add_hostile_groups, add_rollouts, group, trained_run, verdict
 from .tiny import save_tiny
 
 CHROMIUM = next(
@@ -304,6 +304,29 @@ FAINT = """() => {
     .filter(([ratio]) => ratio < 4.5);
 }"""
 """Texts with a contrast below that of WCAG AA."""
+
+
+@pytest.mark.heavy
+def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_gone(
+    browser: Any, run: RunFolder
+) -> None:
+    opened = OpenRun(run.path, name="run")
+    with ReportServer(ReportData([opened])) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        context = browser.new_context()
+        page = context.new_page()
+        shown(page, server.url, "#/groups?run=0&steps_from=50")
+        assert "No group matches" in page.inner_text("main")
+        page.evaluate("document.activeElement.blur()")
+        run.rollouts(50, group(3, "a new prompt", ["new"], [verdict(1.0)]), [0.0])
+        page.wait_for_selector("table.groups", timeout=20_000)
+        server.shutdown()
+        thread.join()
+    opened.close()
+    page.wait_for_selector("#live.bad", timeout=20_000)
+    assert page.inner_text("#live") == "server gone"
+    context.close()
 
 
 @pytest.mark.heavy

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from grpo_core.report.html.opened import OpenRun, place_of
-from grpo_core.report.html.phrases import frequent_phrases
+from grpo_core.report.html.opened import OpenRun
+from grpo_core.report.html.phrases import TEXT_CHARACTERS, frequent_phrases
 from grpo_core.report.html.series import Columns
-from grpo_core.runs.index import GroupRow
 
-MOST_ROWS = 100
+MOST_ROWS = 50
 """Of disagreements and of flips."""
-_READ_GROUPS = 1_000
+_READ_GROUPS = 500
 """The most groups whose texts are compared."""
-_READ_CHARACTERS = 2_000_000
+_READ_CHARACTERS = 600_000
+"""After so many, no further group is read, so that the page need not wait."""
 _SHARE = 5
 """The first and the last of so many parts of the steps are compared."""
 _DOWN = "it fell while the reward rose"
@@ -39,7 +40,6 @@ _SUSPICIOUS: Mapping[str, tuple[int, str]] = {
 
 def forensics(run: OpenRun) -> dict[str, Any]:
     """Return the findings of a run as the page shows them."""
-    rows = {row.id: row for row in run.index.groups(limit=-1)}
     disagreements = run.index.disagreements(limit=MOST_ROWS)
     flips = run.index.flips(limit=MOST_ROWS)
     metrics = run.metrics()
@@ -52,7 +52,7 @@ def forensics(run: OpenRun) -> dict[str, Any]:
         "trends": trends(metrics["steps"]["columns"], metrics["evaluations"]["columns"]),
         "disagreements": [
             {
-                "at": place_of(rows[found.group]),
+                "at": _place(run, found.group),
                 "environment": found.environment,
                 "answer": found.answer,
                 "low": found.low,
@@ -68,12 +68,12 @@ def forensics(run: OpenRun) -> dict[str, Any]:
                 "task": flip.task,
                 "seed": flip.seed,
                 "level": flip.level,
-                "passed_at": place_of(rows[flip.passed_group]),
-                "failed_at": place_of(rows[flip.failed_group]),
+                "passed_at": _place(run, flip.passed_group),
+                "failed_at": _place(run, flip.failed_group),
             }
             for flip in flips
         ],
-        "phrases": _phrases(run, list(rows.values())),
+        "phrases": _phrases(run),
         "cut": f"Of {' and '.join(cut)}, the first {MOST_ROWS} are listed." if cut else None,
     }
 
@@ -130,34 +130,49 @@ def _change(values: Sequence[float | None]) -> dict[str, Any] | None:
     }
 
 
-def _phrases(run: OpenRun, rows: Sequence[GroupRow]) -> dict[str, Any]:
+def _place(run: OpenRun, group: int) -> str:
+    """Return the place of a group of the index in addresses of the page."""
+    data = run.index.read(group)
+    return f"{data['step']}/{data['split']}/{data['number']}"
+
+
+def _phrases(run: OpenRun) -> dict[str, Any]:
     """Return the phrases of the rollouts with the highest reward of their group.
 
-    Of a large run, groups all over the log are read until the texts are as long as the limit.
+    Random groups are read, until there are enough of them or their texts are long enough.
     """
-    chosen = [row for row in rows if row.reward_high != row.reward_low]
-    distance = max(1, len(chosen) // _READ_GROUPS)
+    numbers = range(1, run.index.facets().groups + 1)
     paid: list[str] = []
     rest: list[str] = []
     characters = groups = 0
-    for row in chosen[::distance]:
-        if characters > _READ_CHARACTERS:
+    for number in random.Random(0).sample(numbers, len(numbers)):
+        if groups >= _READ_GROUPS or characters >= _READ_CHARACTERS:
             break
+        texts = _paid_texts(run, number)
+        highest = max((total for total, _ in texts), default=0.0)
+        if all(total == highest for total, _ in texts):
+            continue
         groups += 1
-        for rollout in run.index.read(row.id)["rollouts"]:
-            verdict = rollout["verdict"]
-            if not verdict or verdict["error"] is not None or not rollout.get("messages"):
-                continue
-            text = "\n".join(
-                message["content"]
-                for message in rollout["messages"]
-                if message["role"] == "assistant"
-            )
+        for total, text in texts:
             characters += len(text)
-            (paid if verdict["total"] == row.reward_high else rest).append(text)
+            (paid if total == highest else rest).append(text)
     return {
         "groups": groups,
         "paid": len(paid),
         "rest": len(rest),
         "rows": frequent_phrases(paid, rest),
     }
+
+
+def _paid_texts(run: OpenRun, group: int) -> list[tuple[float, str]]:
+    """Return the reward and what the policy said of each scored rollout of a group."""
+    return [
+        (rollout["verdict"]["total"], _said(rollout["messages"]))
+        for rollout in run.index.read(group)["rollouts"]
+        if rollout["verdict"] and rollout["verdict"]["error"] is None and rollout.get("messages")
+    ]
+
+
+def _said(messages: Sequence[Mapping[str, Any]]) -> str:
+    text = "\n".join(one["content"] for one in messages if one["role"] == "assistant")
+    return text[:TEXT_CHARACTERS]

@@ -45,6 +45,8 @@ class OpenRun:
         self.folder = RunFolder.open(path)
         self.config = self.folder.config()
         self.index = RolloutIndex.open(path, progress=progress)
+        self._facts: dict[str, Any] | None = None
+        """What `facts` returned last; to read it again takes a while in a large run."""
 
     def close(self) -> None:
         """Close the index."""
@@ -57,7 +59,7 @@ class OpenRun:
             path.stat().st_size if (path := self.path / name).is_file() else 0
             for name in ("metrics.jsonl", "alarms.jsonl", "log.txt")
         ]
-        return f"{sizes} {self.index.count().rollouts} {self.folder.finished}"
+        return f"{sizes} {self.index.facets().rollouts} {self.folder.finished}"
 
     def facts(self, number: int) -> dict[str, Any]:
         """Return what the page says about the run as a whole.
@@ -65,10 +67,14 @@ class OpenRun:
         Args:
             number: the place of the run among those of the page.
         """
-        facets = self.index.facets()
+        revision = self.revision
+        if self._facts is None or self._facts["revision"] != revision:
+            self._facts = self._read_facts(revision)
+        return self._facts | {"id": number}
+
+    def _read_facts(self, revision: str) -> dict[str, Any]:
         log, warnings = self._log()
         return {
-            "id": number,
             "name": self.name,
             "finished": self.folder.finished,
             "planned": self.config.get("steps"),
@@ -77,9 +83,9 @@ class OpenRun:
             "warnings": warnings,
             "log_lines": len(log),
             "alarms": self.alarms(),
-            "facets": asdict(facets),
+            "facets": asdict(self.index.facets()),
             "scale": self._scale(),
-            "revision": self.revision,
+            "revision": revision,
             "sample": None,
         }
 
@@ -88,8 +94,7 @@ class OpenRun:
         return chart_series(self.folder.metric_lines(), self.index)
 
     def groups(self, query: Query) -> dict[str, Any]:
-        """Return one page of the list of groups, and how many match."""
-        count = self.index.count(query.where)
+        """Return one page of the list of groups; how many match, `count` says."""
         rows = self.index.groups(
             query.where,
             order=query.order,
@@ -98,11 +103,13 @@ class OpenRun:
             limit=PAGE_SIZE,
         )
         return {
-            "groups": count.groups,
-            "rollouts": count.rollouts,
             "page_size": PAGE_SIZE,
             "rows": [asdict(row) for row in rows],
         }
+
+    def count(self, query: Query) -> dict[str, int]:
+        """Return how many groups and rollouts match; of a frequent text that takes seconds."""
+        return asdict(self.index.count(query.where))
 
     def group(self, group: int) -> JsonObject:
         """Return a group with its rollouts and the pictures of their verdicts.

@@ -16,7 +16,7 @@ _LEAST_SHARE = 0.02
 _LEAST_TEXTS = 5
 _LEAST_Z = 3.0
 _MOST_PHRASES = 25
-_TEXT_CHARACTERS = 20_000
+TEXT_CHARACTERS = 20_000
 """What is read of one text."""
 
 Phrase = tuple[str, ...]
@@ -61,7 +61,7 @@ def frequent_phrases(paid: Sequence[str], rest: Sequence[str]) -> list[dict[str,
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text[:_TEXT_CHARACTERS].lower())
+    return _WORD.findall(text[:TEXT_CHARACTERS].lower())
 
 
 def _counts(

@@ -42,6 +42,7 @@ class ReportData:
             "page": self._page,
             "metrics": lambda asked: self._run(asked).metrics(),
             "groups": lambda asked: self._run(asked).groups(read_query(asked)),
+            "count": lambda asked: self._run(asked).count(read_query(asked)),
             "group": self._group,
             "vocabulary": lambda asked: self._run(asked).vocabulary,
             "forensics": self._forensics,

@@ -41,7 +41,7 @@ const ORDERS = {
     group.reward_high === null ? null : group.reward_high - group.reward_low,
 };
 
-/** Return one page of the groups with a matching rollout, and how many there are. */
+/** Return one page of the groups with a matching rollout, and a function that counts all. */
 export async function matching(groups, filter, texts, progress) {
   let found = [];
   let rollouts = 0;
@@ -70,5 +70,6 @@ export async function matching(groups, filter, texts, progress) {
     return sign * (first - second) || a.id - b.id;
   });
   const start = PAGE * Number(filter.page ?? 0);
-  return { groups: found.length, rollouts, page_size: PAGE, rows: found.slice(start, start + PAGE) };
+  const count = async () => ({ groups: found.length, rollouts });
+  return { count, page_size: PAGE, rows: found.slice(start, start + PAGE) };
 }

@@ -25,8 +25,8 @@ const trends = (rows) => table("Trends", ["Measure", "First fifth", "Last fifth"
     row.suspicious ? badge("warn", row.suspicious) : ""]));
 
 const phrases = (found) => [
-  el("p", { class: "hint" }, `${number(found.paid)} rollouts with the highest reward of their group against the other ${number(found.rest)} `
-    + `(of ${number(found.groups)} groups with different rewards). z: log-odds over its standard error, with a prior of one half; beyond 3 it is hardly chance.`),
+  el("p", { class: "hint" }, `Of ${number(found.groups)} random groups with different rewards: ${number(found.paid)} rollouts with the highest reward of their group against the other ${number(found.rest)}. `
+    + `z: log-odds over its standard error, with a prior of one half; beyond 3 it is hardly chance.`),
   table("Phrases", ["Phrase", "Best paid", "Others", "z"], found.rows.map((row) => [
     short(row.phrase, "Phrase"), `${number(100 * row.paid / found.paid)} %`, `${number(100 * row.rest / found.rest)} %`, number(row.z)]))];
 

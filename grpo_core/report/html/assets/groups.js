@@ -93,14 +93,15 @@ function bar(row, scale) {
   return svg;
 }
 
-function pager(facts, answer, parameters) {
+function pager(facts, answer, parameters, groups) {
   const page = Number(parameters.page ?? 0);
-  const pages = Math.max(1, Math.ceil(answer.groups / answer.page_size));
+  const pages = groups === null ? null : Math.max(1, Math.ceil(groups / answer.page_size));
+  const last = pages === null ? answer.rows.length < answer.page_size : page + 1 >= pages;
   const to = (target) => () => go("groups", { ...parameters, page: target || "" });
   return el("nav", { class: "pager", "aria-label": "Pages of groups" },
     button("Previous", to(page - 1), { disabled: page <= 0 }),
-    el("span", {}, `Page ${page + 1} of ${number(pages)}`),
-    button("Next", to(page + 1), { disabled: page + 1 >= pages }));
+    el("span", {}, pages === null ? `Page ${page + 1}` : `Page ${page + 1} of ${number(pages)}`),
+    button("Next", to(page + 1), { disabled: last }));
 }
 
 /** Say what the single file holds of a run, where it does not hold all. */
@@ -127,11 +128,16 @@ export async function groups(main, source, parameters) {
       if (number_ === asked) count.textContent = `Searching … ${Math.round(100 * share)} %`;
     });
     if (number_ !== asked) return;
-    count.textContent = `${number(answer.groups)} groups, ${number(answer.rollouts)} matching rollouts`;
+    let pages = pager(facts, answer, wanted, null);
     results.replaceChildren(
       answer.rows.length ? listed(facts, answer, wanted)
         : el("p", { class: "empty" }, facts.facets.groups ? "No group matches." : "No rollout has been logged yet."),
-      pager(facts, answer, wanted));
+      pages);
+    count.textContent = "Counting …";
+    const { groups: all, rollouts } = await answer.count();
+    if (number_ !== asked) return;
+    count.textContent = `${number(all)} groups, ${number(rollouts)} matching rollouts`;
+    pages.replaceWith(pages = pager(facts, answer, wanted, all));
   };
   main.replaceChildren(...[heading("Groups"), sampleNote(facts), form(facts, parameters, apply), count, results].filter(Boolean));
   const { text, ...others } = parameters;

@@ -111,9 +111,12 @@ class Served {
     return this.ask("forensics", { run });
   }
 
-  groups(run, filter) {
+  /** The rows come at once; `count` is a promise, because a frequent text takes seconds to count. */
+  async groups(run, filter) {
     const given = Object.entries(filter).filter(([, value]) => value !== undefined && value !== "");
-    return this.ask("groups", { run, ...Object.fromEntries(given) });
+    const asked = { run, ...Object.fromEntries(given) };
+    const answer = await this.ask("groups", asked);
+    return { ...answer, count: () => this.ask("count", asked) };
   }
 
   group(run, step, split, number) {
