@@ -321,12 +321,13 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
         page.evaluate("document.activeElement.blur()")
         run.rollouts(50, group(3, "a new prompt", ["new"], [verdict(1.0)]), [0.0])
         page.wait_for_selector("table.groups", timeout=20_000)
+        page.route("**/api/**", lambda route: route.abort())
+        page.wait_for_selector("#live.bad", timeout=20_000)
+        assert page.inner_text("#live") == "server gone"
+        context.close()
         server.shutdown()
         thread.join()
     opened.close()
-    page.wait_for_selector("#live.bad", timeout=20_000)
-    assert page.inner_text("#live") == "server gone"
-    context.close()
 
 
 @pytest.mark.heavy
