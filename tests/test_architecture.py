@@ -171,6 +171,7 @@ OWN_WORDS = {
 """Names of bundled plugins and components that are words of the core: kinds, defaults and algorithms."""
 NAMED = {
     ("grpo_core.cli.doctor", "docker"),  # the programs that it looks for
+    ("grpo_core.report.inspect_log", "scorer"),  # a field of the logs of inspect-ai
     ("grpo_core.cli.doctor", "bubblewrap"),
     (
         "grpo_core.cli.sandbox",

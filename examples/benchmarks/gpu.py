@@ -10,8 +10,8 @@ instead of the built-in engine; vs_vllm.py times generation alone. Parts whose -
 --vllm-python is not given are left out, and the report says so.
 
 --out receives each part's log and JSON, `gpu.md` with the table and `gpu.png` with the picture. A
-part that has its JSON there is not run again. Exits with 1 if a part or a test fails; the others
-are run and reported all the same.
+part that has its JSON there is not run again, nor are the tests where their log is. Exits with 1 if
+a part or a test fails; the others are run and reported all the same.
 
 `--device cpu --small` tries this script without a GPU: tiny matrices, few tokens.
 """
@@ -100,7 +100,8 @@ def parts(options: argparse.Namespace, model: Path) -> list[Part]:
     for shape in SMALL_SHAPES if options.small else SHAPES:
         size = f"{shape.prompts} x {shape.group}, {shape.prompt_tokens} + {shape.new_tokens} tokens"
         name = f"{shape.prompts}x{shape.group}"
-        step = [str(HERE / "vs_trl.py"), *common, "--shape", str(shape), "--steps", "3"]
+        step = [str(HERE / "vs_trl.py"), *common, "--shape", str(shape)]
+        step += ["--steps", str(options.steps)]
         if options.trl_python:
             step += ["--trl-python", options.trl_python]
             chosen.append(Part(f"step-{name}", f"step, {size}", step))
@@ -109,13 +110,18 @@ def parts(options: argparse.Namespace, model: Path) -> list[Part]:
             with_vllm = ["--set", "sampler.name=vllm", "--set", f"sampler.settings={python}"]
             title = f"step with vLLM as the sampler, {size}"
             chosen.append(Part(f"vllm-step-{name}", title, [*step, *with_vllm]))
-        generation = [str(HERE / "vs_vllm.py"), *common, "--least", "0", "--batches", "3"]
+        generation = [str(HERE / "vs_vllm.py"), *common, "--least", "0"]
+        generation += ["--batches", str(options.steps)]
         generation += ["--rows", str(shape.prompts * shape.group), "--group", str(shape.group)]
         generation += ["--prompt", str(shape.prompt_tokens), "--tokens", str(shape.new_tokens)]
         if options.vllm_python:
             generation += ["--vllm-python", options.vllm_python]
         chosen.append(Part(f"generation-{name}", f"generation, {size}", generation))
-    return chosen
+        if shape == SHAPES[0]:
+            plain = [*generation, "--set", "sampling.cuda_graphs=false"]
+            title = f"generation without CUDA graphs, {size}"
+            chosen.append(Part(f"plain-generation-{name}", title, plain))
+    return [part for part in chosen if not options.parts or part.name in options.parts]
 
 
 def run(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> bool:
@@ -159,7 +165,6 @@ def report(out: Path, lines: Sequence[str], results: Mapping[str, Mapping[str, A
     (out / "gpu.md").write_text("\n".join([*lines, "", *table, ""]))
     if results:
         picture(list(results.values())).savefig(out / "gpu.png")
-    print("\n".join([*lines, "", *table]))
 
 
 def main() -> None:
@@ -168,6 +173,12 @@ def main() -> None:
     parser.add_argument("--trl-python", help="Python of the environment in which TRL is installed")
     parser.add_argument("--vllm-python", help="Python of the environment that has vLLM")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--steps", type=int, default=3, help="measured steps of a part, after one of warm-up"
+    )
+    parser.add_argument(
+        "--parts", nargs="*", help="names of parts, such as step-8x8, to run no others"
+    )
     parser.add_argument("--small", action="store_true", help="try this script with a tiny model")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -179,10 +190,19 @@ def main() -> None:
     if not model.exists():
         save_model(model, small=options.small)
     device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    tests = ["-m", "pytest", "-m", "heavy", "-n", "0", "-q", str(TESTS)]
+    tests = ["-m", "pytest", "-m", "heavy", "-n", "4", "-q", str(TESTS)]
     failed = []
-    if not run(tests, out / "tests.log", {"GRPO_GPU_DEVICE": options.device}):
+    if not (out / "tests.log").exists() and not run(
+        tests, out / "tests.log", {"GRPO_GPU_DEVICE": options.device}
+    ):
         failed.append("tests")
+    left_out = [
+        f"{name} was left out: no --{name.lower()}-python was given."
+        for name, python in (("TRL", options.trl_python), ("vLLM", options.vllm_python))
+        if not python
+    ]
+    summary = (out / "tests.log").read_text().splitlines()[-1]
+    heading = f"{device}, torch {torch.__version__}. GPU tests: {summary}"
     results: dict[str, Mapping[str, Any]] = {}
     for part in parts(options, model):
         file = out / f"{part.name}.json"
@@ -192,15 +212,10 @@ def main() -> None:
             results[part.title] = json.loads(file.read_text())
         else:
             failed.append(part.name)
-    left_out = [
-        f"{name} was left out: no --{name.lower()}-python was given."
-        for name, python in (("TRL", options.trl_python), ("vLLM", options.vllm_python))
-        if not python
-    ]
-    summary = (out / "tests.log").read_text().splitlines()[-1]
-    heading = f"{device}, torch {torch.__version__}. GPU tests: {summary}"
-    failures = [f"Failed: {', '.join(failed)}."] if failed else []
-    report(out, [heading, *left_out, *failures], results)
+        failures = [f"Failed: {', '.join(failed)}."] if failed else []
+        # After each part, so that an interruption loses one.
+        report(out, [heading, *left_out, *failures], results)
+    print((out / "gpu.md").read_text())
     sys.exit(bool(failed))
 
 

@@ -44,12 +44,13 @@ def our_side(given: str) -> None:
                     "dtype": settings["dtype"],
                     "device": settings["device"],
                 },
-            }
+            },
+            settings["ours"],
         ]
     )
     policy = Policy.load(config, need_reference=False)
     policy.end_ids = ()
-    engine = Engine(policy)
+    engine = Engine(policy, config.sampling)
 
     async def complete_all(requests: Sequence[Request]) -> list[Completion]:
         return await asyncio.gather(*map(engine.generate, requests))
@@ -125,11 +126,18 @@ def main() -> None:
     parser.add_argument(
         "--least", type=float, default=1.0, help="the lowest accepted speed, in times vLLM's"
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        help="further settings of grpo-core, as for `grpo run`",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
     from transformers import AutoTokenizer
 
+    from grpo_core.config.overrides import nested
     from grpo_core.train.models.device import pick_device, pick_dtype
     from grpo_core.train.models.load import local_folder, resolve
 
@@ -140,6 +148,7 @@ def main() -> None:
         "dtype": dtype,
         "device": options.device,
         "group_size": options.group,
+        "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         "max_new_tokens": options.tokens,
         "prompts": prompts(
             AutoTokenizer.from_pretrained(model), options.rows // options.group, options.prompt

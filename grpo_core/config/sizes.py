@@ -74,7 +74,11 @@ DEVICE_SIZES: Sequence[str] = (
     "trainer.logits_mb",
 )
 """The sizes that the device decides, as `grpo_core.train.compute.tuning` has them."""
-DEVICE_SETTINGS: Sequence[str] = (*DEVICE_SIZES, "trainer.stacked_layers")
+DEVICE_SETTINGS: Sequence[str] = (
+    *DEVICE_SIZES,
+    "trainer.stacked_layers",
+    "sampling.cuda_graphs",
+)
 """All settings that the device decides."""
 
 

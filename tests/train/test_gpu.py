@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
@@ -29,7 +30,7 @@ from .test_sampler import prompts, requests_for
 
 DEVICE = os.environ.get("GRPO_GPU_DEVICE", "cuda")
 ON_GPU = DEVICE != "cpu"
-TOKENS = 12
+TOKENS = 40
 
 pytestmark = [
     pytest.mark.heavy,
@@ -51,7 +52,9 @@ def run(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, f
 
 def test_a_run_has_the_metrics_of_the_same_run_on_a_cpu(settings, tmp_path: Path) -> None:
     here = run(settings, tmp_path / "here", **{"model.dtype": "float64"})
+    AcceleratorState._reset_state(reset_partial_state=True)  # one process has one device
     there = run(settings, tmp_path / "cpu", **{"model.dtype": "float64", "model.device": "cpu"})
+    AcceleratorState._reset_state(reset_partial_state=True)
     for name in ("reward/mean", "loss", "kl", "grad_norm"):
         assert [line[name] for line in here] == pytest.approx(
             [line[name] for line in there], rel=1e-6, abs=1e-9
@@ -59,16 +62,18 @@ def test_a_run_has_the_metrics_of_the_same_run_on_a_cpu(settings, tmp_path: Path
     assert len({line["loss"] for line in here}) == 3
 
 
+@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("stacked", [False, True])
-def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked: bool) -> None:
-    requests = requests_for(prompts(16), 4, length=TOKENS)
+def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked: bool, graphs: bool) -> None:
+    long, short = (requests_for(prompts(16), 2, length=length) for length in (60, 35))
+    requests = [*long, *short]
     found = []
     for device in (DEVICE, "cpu"):
         policy = Policy.load(
             config(settings, **{"model.device": device, "trainer.stacked_layers": stacked}),
             need_reference=False,
         )
-        found.append(sampled(policy, requests))
+        found.append(sampled(policy, requests, cuda_graphs=graphs and device == DEVICE))
     equal = [a.token_ids == b.token_ids for a, b in zip(*found, strict=True)]
     assert sum(equal) >= 0.95 * len(requests)
     for same, a, b in zip(equal, *found, strict=True):
@@ -87,24 +92,41 @@ def test_what_is_sampled_in_bfloat16_is_what_is_trained(
 
 
 @only_gpu
-def test_decoding_waits_once_a_token(settings) -> None:
+@pytest.mark.parametrize("graphs", [False, True])
+def test_decoding_waits_once_a_token(settings, graphs: bool) -> None:
     policy = Policy.load(config(settings), need_reference=False)
     policy.end_ids = ()  # so that every completion has its full length
     requests = {
         length: requests_for(prompts(4), 4, length=length) for length in (TOKENS, 3 * TOKENS)
     }
-    sampled(policy, requests[TOKENS])  # warm-up
+    sampled(policy, requests[TOKENS], cuda_graphs=graphs)  # warm-up
     waits = Counter[int]()
     for length, some in requests.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             try:
-                sampled(policy, some)
+                sampled(policy, some, cuda_graphs=graphs)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         waits[length] = sum("synchroniz" in str(warning.message) for warning in caught)
     assert 0 < waits[3 * TOKENS] - waits[TOKENS] <= 2 * TOKENS
+
+
+@only_gpu
+def test_a_model_that_cannot_be_recorded_is_computed_as_usual(settings) -> None:
+    policy = Policy.load(config(settings), need_reference=False)
+    requests = requests_for(prompts(4), 4, length=TOKENS)
+    expected = sampled(policy, requests, cuda_graphs=False)
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: kwargs["input_ids"].sum().item() and None, with_kwargs=True
+    )
+    with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
+        found = sampled(policy, requests, cuda_graphs=True)
+    hook.remove()
+    assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+    again = sampled(policy, requests, cuda_graphs=True)
+    assert [one.token_ids for one in again] == [one.token_ids for one in expected]
 
 
 @only_gpu
@@ -117,8 +139,8 @@ def test_quantised_weights_train_the_adapter(settings, tmp_path: Path, quantizat
 @only_gpu
 def test_the_peak_of_memory_is_within_the_estimate(settings, tmp_path: Path) -> None:
     torch.cuda.reset_peak_memory_stats()
-    last = run(settings, tmp_path / "run")[-1]
-    assert last["memory/peak_mb"] <= TOLERANCE * last["memory/estimated_mb"]
+    first, *_, last = run(settings, tmp_path / "run")
+    assert last["memory/peak_mb"] <= TOLERANCE * first["memory/estimated_mb"]
 
 
 def test_a_killed_run_is_resumed(settings, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from transformers.cache_utils import DynamicLayer
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Request, SamplingParams
 from grpo_core.protocol.types import Message, Segment, Task, TaskKey
+from grpo_core.train.compute import recorded
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.compute.prefix import Lines
@@ -84,6 +85,31 @@ def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
         alone = sample(policy, [request])[0]
         assert alone.token_ids == completion.token_ids
         assert alone.logprobs == pytest.approx(completion.logprobs, abs=1e-9)
+
+
+@pytest.mark.parametrize("room", [4, 256])
+def test_a_fixed_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """What a GPU records and replays, computed step by step: rows end, and the room is used up."""
+    monkeypatch.setattr(recorded, "ROOM", room)
+    policy = tiny_policy(shared_prefix=True)
+    long, short = (requests_for(prompts(5), 2, length=length) for length in (40, 15))
+    requests = [*long, *short]
+    plain = sample(policy, requests)
+    assert len({len(completion.token_ids) for completion in plain}) > 2
+    widths: set[tuple[int, ...]] = set()
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: widths.add(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    try:
+        fixed = sampled(policy, requests, cuda_graphs=True)
+    finally:
+        hook.remove()
+    assert (20, 1) in widths  # each row has a cache of its own
+    assert any(rows <= 10 for rows, new in widths if new == 1)  # and those that end leave
+    for before, after in zip(plain, fixed, strict=True):
+        assert after.token_ids == before.token_ids
+        assert after.logprobs == pytest.approx(before.logprobs, abs=1e-6)
+        assert after.finish == before.finish
 
 
 def test_completions_are_computed_once_until_they_part(policy):

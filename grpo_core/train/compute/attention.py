@@ -102,16 +102,13 @@ def attend(
     Returns:
         The output (B, N, heads, D), and None in place of attention weights.
     """
-    if (
-        not tree_blocks
-        or attention_mask is None
-        or query.shape[2] == 1
-        or more.get("position_bias") is not None
-    ):
+    groups = query.shape[1] // key.shape[1]
+    # For a single query, transformers copies the keys for each head, which a GPU waits for.
+    plain = query.shape[2] == 1 and (groups == 1 or query.device.type == "cpu")
+    if plain or not tree_blocks or attention_mask is None or more.get("position_bias") is not None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
         )
-    groups = query.shape[1] // key.shape[1]
     if groups > 1 and query.shape[2] <= FEW_ROWS:
         return _attend_stacked(query, key, value, attention_mask, groups, scaling, dropout), None
     # Elsewhere a mask with shared keys is slower than repeated keys.

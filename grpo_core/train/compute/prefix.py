@@ -55,6 +55,8 @@ class Lines:
 
     joinable = True
     """Other lines can be added by `join`."""
+    merges_equal = True
+    """Completions that are equal so far may share a line."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Lines:
         self.logits_KV = logits_KV
         """Logits after the last token of each line."""
         self._pair, self._read = pair_cost(model), _read_tokens(model, cache, tuning)
-        self._cache, self._masking, self._dtype = cache, masking, dtype
+        self.cache, self.masking, self.dtype = cache, masking, dtype
         self._seen_KN, self._positions_PN, self._tree_K = seen_KN, positions_PN, tree_K
         self._lengths_K: list[int] = seen_KN.sum(dim=1).tolist()  # tokens of each line
         self._prompt_K = list(range(len(tree_K)))  # prompt of each line
@@ -181,13 +183,13 @@ class Lines:
         tokens_PW[trees_K, places_K] = tokens_K
         positions_PW[trees_K, places_K] = lengths_K
         self._positions_PN = torch.cat([self._positions_PN, positions_PW], dim=1)
-        mask = self._masking.masks(model, mask_PWN, positions_PW, self._positions_PN, self._dtype)
+        mask = self.masking.masks(model, mask_PWN, positions_PW, self._positions_PN, self.dtype)
         with head_at(model, trees_K * width + places_K, bare=False):
             out = model(
                 input_ids=tokens_PW,
                 position_ids=positions_PW,
                 attention_mask=mask,
-                **cache_argument(model, self._cache),
+                **cache_argument(model, self.cache),
                 use_cache=True,
                 **attention.arguments(model, attention.WHOLE),
             )
@@ -206,7 +208,7 @@ class Lines:
             # Padded to the widest tree they would take more memory than one cache per line.
             for lines in (self, more):
                 lines._arrange(list(range(len(lines._tree_K))))
-        join_caches(self._cache, more._cache)
+        join_caches(self.cache, more.cache)
         prompt_offset, width = (
             max(self._nodes) + 1,
             max(self._seen_KN.shape[1], more._seen_KN.shape[1]),
@@ -223,9 +225,24 @@ class Lines:
         self._trees += more._trees
         # Columns of long lines that have ended.
         if empty := int(self._seen_KN.any(dim=0).int().argmax()):
-            drop_columns(self._cache, empty)
+            drop_columns(self.cache, empty)
             self._seen_KN = self._seen_KN[:, empty:]
             self._positions_PN = self._positions_PN[:, empty:]
+
+    def separate(self, parents: Sequence[int]) -> tuple[Tensor, Tensor, list[int]]:
+        """Give each of the lines `parents`, which may repeat, a cache of its own.
+
+        The lines can be extended no more: their cache is now that of these sequences.
+
+        Returns:
+            Which columns of the cache belong to each sequence (K, N), the positions of the columns
+            (K, N), and the number of tokens of each sequence.
+        """
+        self._arrange(list(range(len(self._tree_K))))
+        parent_K = upload(parents, self._seen_KN.device)
+        self.cache.batch_select_indices(parent_K)
+        lengths_K = [self._lengths_K[parent] for parent in parents]
+        return self._seen_KN[parent_K], self._positions_PN[parent_K], lengths_K
 
     def _places(self) -> tuple[list[int], int]:
         """Return the place of each line in its tree, and the places of the largest tree."""
@@ -270,7 +287,7 @@ class Lines:
         # A node comes after its ancestors, so the nodes of a line in ascending order are its
         # tokens; the places that remain may hold any node.
         order_PS = seen_PN.sort(dim=1, stable=True).indices[:, -max(counts) :]
-        for layer in filled_layers(self._cache):
+        for layer in filled_layers(self.cache):
             layer.keys = layer.keys[source_P[:, None], :, order_PS].transpose(1, 2)
             layer.values = layer.values[source_P[:, None], :, order_PS].transpose(1, 2)
         self._seen_KN = self._seen_KN.gather(1, order_PS[trees_K])

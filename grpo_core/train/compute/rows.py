@@ -36,6 +36,8 @@ class Rows:
         padded: the model can be padded.
     """
 
+    merges_equal = True
+    """Completions that are equal so far may share a sequence."""
     logits_KV: Tensor
     """Logits after the last token of each sequence."""
 

@@ -7,8 +7,7 @@ with the first matrices A of their adapters behind them. One product gives W x a
 adds B A x, with the matrices B in one block matrix. No weight is copied: the layers' own become
 views of the matrix. Only adapters are cast, once after each change.
 
-It is the default on a GPU (trainer.stacked_layers). Its results are tested on a CPU; it was never
-timed on a GPU.
+It is the default on a GPU (trainer.stacked_layers).
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import GrpoError, RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request, UnsupportedSchemaError
 from grpo_core.protocol.types import Finish
+from grpo_core.train.compute import prefix
+from grpo_core.train.compute.recorded import FEWEST_TOKENS, RecordedLines
 from grpo_core.train.compute.upload import upload
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
@@ -81,6 +83,9 @@ class Decoding:
         self._uniform_BT = _uniforms(requests, policy.device)
         tuning = policy.tuning
         self._max_rows = limits.max_rows or tuning.max_rows
+        graphs = tuning.cuda_graphs if limits.cuda_graphs is None else limits.cuda_graphs
+        longest = max((len(request.uniforms) for request in requests), default=0)
+        self._records = graphs and longest >= FEWEST_TOKENS
         self._max_cached_tokens = (
             (limits.kv_mb or tuning.kv_mb) * 2**20 // max(1, policy.cached_bytes)
         )
@@ -132,7 +137,9 @@ class Decoding:
             return
         prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
         place = {prompt: k for k, prompt in enumerate(prompts)}
-        lines = policy.open_lines(prompts)
+        lines: Lines = policy.open_lines(prompts)
+        if self._records and isinstance(lines, prefix.Lines):
+            lines = RecordedLines(lines)
         before = 0
         if self._lines is not None and self._active:
             before = len(self._lines.logits_KV)
@@ -170,12 +177,12 @@ class Decoding:
         for b in sorted(set(range(len(active))) - set(continuing)):
             i = active[b]
             self._batch.end(i, failed[i] if i in failed else self._drawn[i].completion())
-        branches = list(dict.fromkeys((line[b], tokens[b]) for b in continuing))
-        place = {branch: k for k, branch in enumerate(branches)}
-        self._active, self._line = (
-            [active[b] for b in continuing],
-            [place[line[b], tokens[b]] for b in continuing],
-        )
+        branches = [(line[b], tokens[b]) for b in continuing]
+        self._active, self._line = [active[b] for b in continuing], list(range(len(continuing)))
+        if self._lines.merges_equal:
+            rows, branches = branches, list(dict.fromkeys(branches))
+            place = {branch: k for k, branch in enumerate(branches)}
+            self._line = [place[row] for row in rows]
         if continuing:
             self._lines.extend(
                 policy.model, [parent for parent, _ in branches], [token for _, token in branches]

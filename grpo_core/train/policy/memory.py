@@ -257,9 +257,13 @@ class Footprint:
         kv_bytes = (sampling.kv_mb or policy.tuning.kv_mb) * MB
         rows = min(prompts * attempts, max_rows)
         prompts = min(prompts, rows)
+        graphs = sampling.cuda_graphs
+        shares = policy.sampling is Sampling.TREES and not (
+            policy.tuning.cuda_graphs if graphs is None else graphs
+        )
         tokens = (
             prompts * work.prompt + rows * work.new
-            if policy.sampling is Sampling.TREES or policy.fills
+            if shares or policy.fills
             else rows * (work.prompt + work.new)
         )
         copied = sampling.prepack and not policy.fills

@@ -74,10 +74,11 @@ class Text:
 
 
 class Lines(Protocol):
-    """Continue sequences (see `prefix.Lines` and `rows.Rows`)."""
+    """Continue sequences (see `prefix.Lines`, `recorded.RecordedLines` and `rows.Rows`)."""
 
     logits_KV: Tensor
     joinable: bool
+    merges_equal: bool
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the sequences by new ones."""
