@@ -3,11 +3,11 @@ import { el, number, visible } from "./dom.js";
 
 export const MEASURES = {
   logprobs: { label: "log-prob", level: (value) => Math.min(1, -value / 5),
-    legend: "the darker, the less likely (full at −5 nats)" },
+    legend: "the stronger the colour, the less likely (full at −5 nats)" },
   ratios: { label: "ratio", level: (value) => Math.max(-1, Math.min(1, Math.log(value) / Math.log(1.2))),
     legend: "orange: more likely after the update, blue: less (full at a factor of 1.2)" },
   entropies: { label: "entropy", level: (value) => Math.min(1, value / 3),
-    legend: "the darker, the less certain (full at 3 nats)" },
+    legend: "the stronger the colour, the less certain (full at 3 nats)" },
 };
 const MOST_TOKENS = 20000; // elements at once; a button shows the others
 
