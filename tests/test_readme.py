@@ -49,6 +49,7 @@ CHAPTERS = (
     "grpo_core/cli/README.md",
     "grpo_core/kit/README.md",
     "grpo_core/protocol/README.md",
+    "grpo_core/report/README.md",
     "grpo_core/train/README.md",
     "plugins/README.md",
     "sandbox/README.md",

@@ -66,6 +66,15 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "grpo_core.cli.plot",
             "Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG.",
         ),
+        "report": Entry(
+            "grpo_core.cli.report",
+            "Write curves, groups, forensics and settings of runs as one HTML file, "
+            "to be opened offline.",
+        ),
+        "watch": Entry(
+            "grpo_core.cli.watch",
+            "Show runs live: as a page for this machine's browser, or in the terminal.",
+        ),
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),

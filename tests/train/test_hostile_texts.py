@@ -216,6 +216,15 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["plot", p.forged(damage)],
         lambda p: ["plot", p.new("nothing")],
     ],
+    "report": [
+        lambda p: ["report", p.run, "--out", p.new(f"report{NAME}".replace("\0", ""))],
+        lambda p: ["report", p.forged(damage)],
+        lambda p: ["report", p.new("nothing")],
+    ],
+    "watch": [
+        lambda p: ["watch", p.forged(damage)],
+        lambda p: ["watch", p.new(f"no{NAME}"), "--text"],
+    ],
     "serve": [
         lambda p: ["serve", f"no/model{NAME}"],
         lambda p: ["serve", p.model, "--host", f"1.2.3.4{NAME}"],

@@ -1,0 +1,209 @@
+"""Open a run for the page: what it says about the run, and its groups as the page reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.html.pictures import pictures_of
+from grpo_core.report.html.query import PAGE_SIZE, Query
+from grpo_core.report.html.series import chart_series
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.index import Filter, GroupRow, Progress, Range, RolloutIndex
+from grpo_core.runs.lines import JsonObject, read_lines, unreadable
+
+WARNING = "warning, step "
+"""How an entry of log.txt begins that is a warning."""
+
+
+def place_of(row: GroupRow) -> str:
+    """Return the name of a group in addresses of the page."""
+    return f"{row.step}/{row.split}/{row.number}"
+
+
+class OpenRun:
+    """Give what the page shows of one run. It may be used by several threads."""
+
+    def __init__(self, path: Path, *, name: str, progress: Progress | None = None) -> None:
+        """Open the run, and index its rollouts.
+
+        Args:
+            path: the run folder, of any version.
+            name: what the page calls the run.
+            progress: is told how far the index is.
+
+        Raises:
+            ConfigError: there is no run, or a file of it is damaged.
+        """
+        self.path = path
+        self.name = name
+        self.folder = RunFolder.open(path)
+        self.config = self.folder.config()
+        self.index = RolloutIndex.open(path, progress=progress)
+        self._facts: dict[str, Any] | None = None
+        """What `facts` returned last; to read it again takes a while in a large run."""
+
+    def close(self) -> None:
+        """Close the index."""
+        self.index.close()
+
+    @property
+    def revision(self) -> str:
+        """Return a text that changes when the run has written something new."""
+        sizes = [
+            path.stat().st_size if (path := self.path / name).is_file() else 0
+            for name in ("metrics.jsonl", "alarms.jsonl", "log.txt")
+        ]
+        return f"{sizes} {self.index.facets().rollouts} {self.folder.finished}"
+
+    def facts(self, number: int) -> dict[str, Any]:
+        """Return what the page says about the run as a whole.
+
+        Args:
+            number: the place of the run among those of the page.
+        """
+        revision = self.revision
+        if self._facts is None or self._facts["revision"] != revision:
+            self._facts = self._read_facts(revision)
+        return self._facts | {"id": number}
+
+    def _read_facts(self, revision: str) -> dict[str, Any]:
+        log, warnings = self._log()
+        return {
+            "name": self.name,
+            "finished": self.folder.finished,
+            "planned": self.config.get("steps"),
+            "config": self.config,
+            "cards": self._cards(),
+            "warnings": warnings,
+            "log_lines": len(log),
+            "alarms": self.alarms(),
+            "facets": asdict(self.index.facets()),
+            "scale": self._scale(),
+            "revision": revision,
+            "sample": None,
+        }
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the columns for the charts."""
+        return chart_series(self.folder.metric_lines(), self.index)
+
+    def groups(self, query: Query) -> dict[str, Any]:
+        """Return one page of the list of groups; how many match, `count` says."""
+        rows = self.index.groups(
+            query.where,
+            order=query.order,
+            descending=query.descending,
+            offset=query.page * PAGE_SIZE,
+            limit=PAGE_SIZE,
+        )
+        return {
+            "page_size": PAGE_SIZE,
+            "rows": [asdict(row) for row in rows],
+        }
+
+    def count(self, query: Query) -> dict[str, int]:
+        """Return how many groups and rollouts match; of a frequent text that takes seconds."""
+        return asdict(self.index.count(query.where))
+
+    def group(self, group: int) -> JsonObject:
+        """Return a group with its rollouts and the pictures of their verdicts.
+
+        Args:
+            group: its number in the index.
+        """
+        data = self.index.read(group)
+        for rollout in data["rollouts"]:
+            detail = (rollout.get("verdict") or {}).get("detail") or {}
+            if pictures := pictures_of(detail, self.path):
+                rollout["pictures"] = pictures
+        return data
+
+    def group_at(self, step: int, split: str, number: int) -> JsonObject | None:
+        """Return the group at a place, or None if there is none."""
+        row = self.index.group(step, split, number)
+        return None if row is None else self.group(row.id)
+
+    @cached_property
+    def vocabulary(self) -> Sequence[str] | None:
+        """The text of each token by its id; None if the run did not log tokens."""
+        return self.folder.vocabulary()
+
+    def alarms(self) -> list[JsonObject]:
+        """Return the alarms of the run, each with the place of the group that shows it."""
+        alarms = []
+        for alarm in read_lines(self.path / "alarms.jsonl"):
+            group = alarm.get("group")
+            alarms.append(alarm | {"at": self._place(group) if group else None})
+        return alarms
+
+    def _place(self, group: Mapping[str, Any]) -> str | None:
+        """Return the place of the group with a step, a key and a draw."""
+        key, step = group["key"], group["step"]
+        where = Filter(
+            steps=Range(step, step),
+            split=key["split"],
+            environment=key["env"],
+            task=key["index"],
+        )
+        for row in self.index.groups(where):
+            if (row.seed, row.level, row.draw) == (key["seed"], key["level"], group["draw"]):
+                return place_of(row)
+        return None
+
+    def _cards(self) -> dict[str, Any]:
+        """Return the environments' descriptions; a run of an older version has none."""
+        path = self.path / "cards.json"
+        if not path.is_file():
+            return {}
+        try:
+            cards: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(unreadable(path, error)) from None
+        return cards
+
+    def _log(self) -> tuple[list[str], list[str]]:
+        """Return the lines of log.txt, and its warnings, each with the lines that belong to it."""
+        path = self.path / "log.txt"
+        if not path.is_file():
+            return [], []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        warnings: list[str] = []
+        belongs = False
+        for line in lines:
+            if line.startswith(WARNING):
+                warnings.append(line.removeprefix("warning, "))
+            elif belongs and line.startswith("  "):
+                warnings[-1] += f"\n{line.strip()}"
+                continue
+            belongs = line.startswith(WARNING)
+        return lines, warnings
+
+    def _scale(self) -> dict[str, float] | None:
+        """Return the lowest and the highest reward of the run."""
+        ends = [
+            rows[0].reward
+            for descending in (False, True)
+            if (
+                rows := self.index.rollouts(
+                    Filter(error=False), order="reward", descending=descending, limit=1
+                )
+            )
+        ]
+        if len(ends) < 2 or ends[0] is None or ends[1] is None:
+            return None
+        return {"low": ends[0], "high": ends[1]}
+
+
+def names_of(paths: Sequence[Path]) -> list[str]:
+    """Return a name for each run: that of its folder, or the whole path where names are alike."""
+    names = [path.resolve().name for path in paths]
+    return [
+        name if names.count(name) == 1 else str(path)
+        for name, path in zip(names, paths, strict=True)
+    ]

@@ -1,0 +1,187 @@
+"""Show a run in the terminal while it goes on: curves, the newest groups, best and worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import DataTable, Footer, Header, Sparkline, Static
+
+from grpo_core.calls.printable import printable
+from grpo_core.report.html.opened import OpenRun
+from grpo_core.report.terminal.texts import group_text, number, summary_text
+from grpo_core.runs.index import Filter, GroupRow, Range, RolloutRow
+
+_SECONDS = 3.0
+"""Between two looks at what the run has written."""
+_NEWEST = 50
+"""Groups in the table."""
+_CURVES = {
+    "reward/mean": "reward",
+    "pass_rate": "pass rate",
+    "kl": "KL",
+    "entropy": "entropy",
+    "completion_length/mean": "tokens",
+    "groups/dead": "dead groups",
+}
+"""What is drawn, and its name on the screen."""
+_CELL = 60
+"""Characters of a name in the table."""
+
+
+class Dashboard(App[None]):
+    """Show the curves of a run and its newest groups; keys lead to the best and the worst.
+
+    All text of the run goes through `printable`, and none is read as markup.
+    """
+
+    TITLE = "grpo-core"
+    CSS = """
+    #curves { height: auto; }
+    .curve { width: 1fr; height: 5; border: round $surface-lighten-2; padding: 0 1; }
+    .curve Static { height: 1; }
+    .curve Sparkline { height: 2; }
+    #groups { width: 44%; }
+    #detail { width: 56%; border-left: solid $surface-lighten-2; padding: 0 1; }
+    #summary { height: auto; padding: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("n", "newest", "Newest group"),
+        ("b", "extreme(True)", "Best rollout"),
+        ("w", "extreme(False)", "Worst rollout"),
+        ("s", "split", "Training or held-out"),
+        ("r", "refresh", "Read again"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, run: OpenRun) -> None:
+        """Set the run that is shown."""
+        super().__init__()
+        self.sub_title = printable(run.name, lines=False)
+        self._opened = run
+        self._revision = ""
+        self._split: str | None = None
+        self._rows: list[GroupRow] = []
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield Header()
+        yield Static(id="summary", markup=False)
+        with Horizontal(id="curves"):
+            for position, name in enumerate(_CURVES):
+                with VerticalScroll(classes="curve", can_focus=False):
+                    yield Static(_CURVES[name], id=f"value-{position}", markup=False)
+                    yield Sparkline([], id=f"curve-{position}")
+        with Horizontal():
+            yield DataTable(id="groups", cursor_type="row", zebra_stripes=True)
+            with VerticalScroll(id="detail"):
+                yield Static(id="text", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Fill the screen, and look for news from then on."""
+        table = self.query_one("#groups", DataTable)
+        table.add_columns("step", "task", "mean", "worst…best", "passed", "notes")
+        table.focus()
+        self.action_refresh()
+        self.set_interval(_SECONDS, self.action_refresh)
+
+    def action_refresh(self) -> None:
+        """Read what is new, and show it if there is something."""
+        self._opened.index.extend()
+        if self._opened.revision == self._revision:
+            return
+        self._revision = self._opened.revision
+        metrics = self._opened.metrics()
+        columns = metrics["steps"]["columns"]
+        for position, name in enumerate(_CURVES):
+            self._show_curve(position, name, columns.get(name, []))
+        facts = self._opened.facts(0)
+        self.query_one("#summary", Static).update(
+            Text(summary_text(facts, columns, metrics["evaluations"]["columns"]))
+        )
+        self._show_groups()
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Show the group of the row."""
+        if event.row_key is not None and event.row_key.value is not None:
+            self._show_group(int(event.row_key.value), None)
+
+    def action_newest(self) -> None:
+        """Go to the newest group."""
+        self.query_one("#groups", DataTable).move_cursor(row=0)
+        if self._rows:
+            self._show_group(self._rows[0].id, None)
+
+    def action_split(self) -> None:
+        """Show groups of training alone, then those of evaluations alone, then all again."""
+        self._split = {None: "train", "train": "eval"}.get(self._split)
+        self._show_groups()
+
+    def action_extreme(self, best: bool) -> None:
+        """Show the rollout with the highest or the lowest reward of the last step.
+
+        Args:
+            best: whether it is the highest.
+        """
+        if not self._rows:
+            return
+        newest = self._rows[0]
+        rollouts: Sequence[RolloutRow] = self._opened.index.rollouts(
+            Filter(steps=Range(newest.step, newest.step), split=newest.split, error=False),
+            order="reward",
+            descending=best,
+            limit=1,
+        )
+        for rollout in rollouts:
+            self._show_group(rollout.group, rollout.attempt)
+
+    def _show_curve(self, position: int, name: str, values: Sequence[float | None]) -> None:
+        known = [value for value in values if value is not None]
+        self.query_one(f"#curve-{position}", Sparkline).data = known
+        last = number(known[-1]) if known else "–"
+        self.query_one(f"#value-{position}", Static).update(Text(f"{_CURVES[name]} {last}"))
+
+    def _show_groups(self) -> None:
+        """Fill the table; the cursor stays on its group."""
+        table = self.query_one("#groups", DataTable)
+        row = table.cursor_row
+        kept = self._rows[row].id if 0 < row < len(self._rows) else None
+        self._rows = self._opened.index.groups(
+            Filter(split=self._split), order="log", descending=True, limit=_NEWEST
+        )
+        table.clear()
+        for group in self._rows:
+            table.add_row(*map(Text, _cells(group)), key=str(group.id))
+        ids = [group.id for group in self._rows]
+        if kept in ids:
+            table.move_cursor(row=ids.index(kept))
+
+    def _show_group(self, group: int, attempt: int | None) -> None:
+        data: dict[str, Any] = self._opened.index.read(group)
+        self.query_one("#text", Static).update(Text(group_text(data, attempt)))
+        self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
+
+
+def _cells(group: GroupRow) -> tuple[str, ...]:
+    notes = [
+        f"{count} {name}"
+        for name, count in (
+            ("truncated", group.truncated),
+            ("duplicate", group.duplicates),
+            ("not judged", group.errors),
+        )
+        if count
+    ]
+    return (
+        f"{group.step} {group.split}",
+        printable(f"{group.environment} {group.task}", lines=False, limit=_CELL),
+        number(group.reward_mean),
+        f"{number(group.reward_low)}…{number(group.reward_high)}",
+        f"{group.passed}/{group.rollouts}",
+        ", ".join((["dead"] if group.dead else []) + notes),
+    )

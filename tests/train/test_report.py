@@ -1,0 +1,214 @@
+"""The report of a run: what is in the file, what the server tells to whom, what forensics find."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.html.forensics import forensics, trends
+from grpo_core.report.html.opened import OpenRun
+from grpo_core.report.html.phrases import frequent_phrases
+from grpo_core.report.html.pictures import pictures_of
+from grpo_core.report.html.server import ReportData, ReportServer
+from grpo_core.report.html.single import single_file
+from grpo_core.runs.folder import RunFolder
+
+from .report_runs import ODD, SCRIPT, add_hostile_groups, add_rollouts, group, trained_run, verdict
+from .test_old_folders import ARCHIVE
+
+
+@pytest.fixture
+def run(settings: dict[str, Any], tmp_path: Path) -> RunFolder:
+    folder = trained_run(settings, tmp_path / "run", steps=4)
+    add_hostile_groups(folder, step=5)
+    return folder
+
+
+@pytest.fixture
+def open_run(run: RunFolder) -> Iterator[OpenRun]:
+    opened = OpenRun(run.path, name="run")
+    yield opened
+    opened.close()
+
+
+def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None:
+    done = CliRunner().invoke(app, ["report", str(run.path)])
+    assert done.exit_code == 0, done.output
+    text = (run.path / "report.html").read_text()
+    own = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", text, flags=re.DOTALL)
+    assert "http" not in own.replace("http-equiv", "")
+    assert not re.search(r"\b(src|href)=", own)
+    assert "default-src 'none'" in text
+    assert "window.ran" not in own
+
+
+def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    runs = [path.parent for path in sorted(tmp_path.rglob("rollouts.jsonl"))]
+    assert len(runs) == 2
+    done = CliRunner().invoke(app, ["report", *map(str, runs)])
+    assert done.exit_code == 0, done.output
+    opened = OpenRun(runs[0], name="old")
+    assert opened.metrics()["steps"]["columns"]["reward/mean"]
+    assert opened.group_at(1, "train", 0)["prompt"] is None
+    opened.close()
+
+
+def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run: RunFolder) -> None:
+    add_rollouts(run, 800, step=10)
+    opened = OpenRun(run.path, name="run")
+    whole = single_file([opened])
+    assert '"sample":null' in whole
+    bound = len(whole) - 40_000
+    sampled = single_file([opened], most_bytes=bound)
+    assert len(sampled) <= bound
+    assert re.search(r'"sample":"This file holds a random sample: [\d,]+ of 1\d\d groups', sampled)
+    opened.close()
+
+
+def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run: OpenRun) -> None:
+    with ReportServer(ReportData([open_run])) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            port = server.server_address[1]
+            page = f"/{server.token}/"
+            good = f"127.0.0.1:{port}"
+            assert asked(port, page, good)[0] == 200
+            assert asked(port, f"{page}api/groups?run=0", good)[0] == 200
+            assert asked(port, page, f"evil.example:{port}")[0] == 403
+            assert asked(port, "/", good)[0] == 403
+            assert asked(port, "/wrong/api/page", good)[0] == 403
+            assert asked(port, page, good, {"Sec-Fetch-Site": "cross-site"})[0] == 403
+            assert asked(port, f"{page}api/nothing", good)[0] == 404
+            assert asked(port, f"{page}../../config.json", good)[0] == 404
+            for wrong in ("run=7", "run=0&tokens_from=x", "run=0&order=id;drop"):
+                status, answer, _ = asked(port, f"{page}api/groups?{wrong}", good)
+                assert (status, list(json.loads(answer))) == (400, ["error"]), wrong
+            _, _, headers = asked(port, page, good)
+            assert "default-src 'none'" in headers["Content-Security-Policy"]
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            with pytest.raises(ConfigError, match=f"port {port} .* choose another --port"):
+                ReportServer(ReportData([open_run]), port=port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def asked(
+    port: int, path: str, host: str, headers: dict[str, str] | None = None
+) -> tuple[int, bytes, dict[str, str]]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", path, headers={"Host": host, **(headers or {})})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body, dict(answer.getheaders())
+
+
+def test_the_server_cannot_be_reached_from_other_machines(open_run: OpenRun) -> None:
+    with ReportServer(ReportData([open_run])) as server:
+        assert server.socket.getsockname()[0] == "127.0.0.1"
+        assert server.socket.family == socket.AF_INET
+
+
+def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run: OpenRun) -> None:
+    data = ReportData([open_run])
+    before = data.answers["page"]({})["runs"][0]
+    assert before["alarms"][0]["at"] == "5/train/0"
+    run.rollouts(6, group(7, "new", ["a"], [verdict(1.0)]), [0.0])
+    after = data.answers["page"]({})["runs"][0]
+    assert after["facets"]["rollouts"] == before["facets"]["rollouts"] + 1
+    assert after["revision"] != before["revision"]
+
+
+def test_ctrl_c_ends_the_page(run: RunFolder) -> None:
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "watch", run.path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        address = server.stdout.readline().decode()
+        with urlopen(address.strip(), timeout=20) as answer:
+            assert b"page-data" in answer.read()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+        said = server.stderr.read().decode()
+    assert "ended" in said
+    assert "Traceback" not in said
+
+
+def test_pictures_are_read_from_the_run_folder_alone(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "a.png").write_bytes(b"pixels")
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    os.symlink(tmp_path / "secret.png", run / "link.png")
+    named = {"deep": [{"pictures": ["a.png", "../secret.png", "link.png", "no.png", "x\0.png"]}]}
+    shown = pictures_of({**named, "text": "see a.svg", "whole": str(tmp_path / "secret.png")}, run)
+    urls = {one["name"]: one.get("url") for one in shown}
+    assert urls.pop("a.png") == "data:image/png;base64,cGl4ZWxz"
+    assert len(urls) == 5
+    assert set(urls.values()) == {None}
+
+
+def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> None:
+    found = forensics(open_run)
+    assert {(row["at"], row["low"], row["high"]) for row in found["disagreements"]} >= {
+        ("5/train/0", 0.0, 1.0),
+        ("5/train/1", 0.5, 0.75),
+    }
+    for number in range(30):
+        texts = [f"I am certain, task {number}", f"task {number}", f"well, task {number}", "so"]
+        one = group(number, "t", texts, [verdict(1.0), *[verdict(0.0)] * 3])
+        run.rollouts(9, one, [0.0] * 4)
+    open_run.index.extend()
+    phrases = forensics(open_run)["phrases"]["rows"]
+    assert "i am certain ," in [row["phrase"] for row in phrases], phrases
+
+
+def test_phrases_that_all_texts_share_are_no_finding() -> None:
+    assert frequent_phrases(["the sum is 4"] * 50, ["the sum is 4"] * 150) == []
+    assert frequent_phrases([], ["x"]) == []
+    (row,) = frequent_phrases(["trust me " + str(i) for i in range(50)], ["no " * 3] * 50)
+    assert (row["phrase"], row["paid"], row["rest"]) == ("trust me", 50, 0)
+
+
+def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
+    steps = {
+        "step": [float(step) for step in range(50)],
+        "reward/mean": [step / 50 + step % 2 / 100 for step in range(50)],
+        "env/audit": [0.9 - step / 60 + step % 2 / 100 for step in range(50)],
+        "groups/distinct": [0.5 + step % 3 / 100 for step in range(50)],
+    }
+    marks = {row["name"]: bool(row["suspicious"]) for row in trends(steps, {})}
+    assert marks == {"reward/mean": False, "env/audit": True, "groups/distinct": False}
+    for growth, marked in ((0.001, False), (0.01, True)):  # of the length, by a step
+        longer = {"completion_length/mean": [100 * (1 + growth * step) for step in range(50)]}
+        assert bool(trends(steps | longer, {})[-1]["suspicious"]) == marked
+    falling = steps | {"reward/mean": [1 - step / 50 for step in range(50)]}
+    assert not any(row["suspicious"] for row in trends(falling, {}))
+
+
+def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run: OpenRun) -> None:
+    row = open_run.index.group(5, "train", 0)
+    assert row is not None
+    texts = [message["content"] for message in open_run.group(row.id)["prompt"]]
+    assert texts == [ODD, SCRIPT]

@@ -1,0 +1,352 @@
+"""The page of a run in a real Chromium: every page, filter and group, hostile texts, keys, themes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from grpo_core.report.html.opened import OpenRun
+from grpo_core.report.html.server import ReportData, ReportServer
+from grpo_core.report.html.single import write_single_file
+from grpo_core.runs.folder import RunFolder
+
+from .report_runs import LONG, add_hostile_groups, add_rollouts, group, trained_run, verdict
+from .tiny import save_tiny
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH"),
+    pytest.mark.xdist_group("chromium"),
+]
+OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+READY = "main:not([aria-busy]) h1"
+HOSTILE = "#/group?run=0&at=7/train/0"
+FILTERS = (
+    "split=train",
+    "split=eval",
+    "environment=letters",
+    "task=900",
+    "steps_from=2&steps_to=4",
+    "reward_from=0.2&reward_to=0.6",
+    "tokens_from=8",
+    "part=share&part_from=0.3",
+    "passed=yes",
+    "passed=no&order=reward",
+    "truncated=yes",
+    "duplicate=yes&order=tokens&descending=no",
+    "error=yes",
+    "text=LOREM",
+    "text=window.ran&order=spread",
+    "reward_from=0.1&text=letters&truncated=yes&page=0",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("report")
+    settings = {
+        "environment": "letters",
+        "model": {"name": str(save_tiny(folder / "tiny")), "dtype": "float32"},
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "optimizer": {"lr": 0.01},
+        "advantage": {"name": "grpo"},
+    }
+    made = trained_run(settings, folder / "run", steps=3)
+    add_hostile_groups(made, step=7)
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def single(run: RunFolder) -> str:
+    path = run.path.parent / "report.html"
+    opened = [OpenRun(run.path, name="run"), OpenRun(run.path, name="again")]
+    write_single_file(path, opened)
+    for one in opened:
+        one.close()
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def served(run: RunFolder) -> Iterator[str]:
+    opened = [OpenRun(run.path, name="run"), OpenRun(run.path, name="again")]
+    with ReportServer(ReportData(opened)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.url
+        server.shutdown()
+        thread.join()
+    for one in opened:
+        one.close()
+
+
+@contextmanager
+def watched(browser: Any, **options: Any) -> Iterator[Any]:
+    """Yield a page; anything in its console, and every request for another place, is a failure."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", lambda dialog: faults.append(f"dialog {dialog.message}"))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith(("file:", "http://127.0.0.1", "data:", "blob:"))
+            else faults.append(request.url)
+        ),
+    )
+    yield page
+    assert faults == []
+    assert page.evaluate("window.ran") is None
+    context.close()
+
+
+def shown(page: Any, url: str, fragment: str) -> None:
+    """Open a view, and wait until it is there."""
+    page.goto("about:blank")
+    page.goto(url + fragment)
+    page.wait_for_selector(READY)
+    page.wait_for_function(
+        "() => ![...document.querySelectorAll('[role=status]')].some(n => /…$|%$/.test(n.textContent))"
+    )
+
+
+@pytest.mark.parametrize("source", ["single", pytest.param("served", marks=pytest.mark.heavy)])
+def test_every_page_filter_and_group_shows_without_an_error(
+    browser: Any, source: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(source)
+    with watched(browser) as page:
+        shown(page, url, "#/curves")
+        for chart in page.query_selector_all("figure.chart"):
+            chart.scroll_into_view_if_needed()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.plot')].every(n => n.querySelector('canvas'))"
+        )
+        charts = {node.get_attribute("id") for node in page.query_selector_all("figure.chart")}
+        assert charts >= {
+            f"chart-{name}"
+            for name in [
+                "reward",
+                "pass",
+                "parts",
+                "audit",
+                "kl",
+                "entropy",
+                "length",
+                "dead",
+                "errors",
+                "time",
+                "memory",
+            ]
+        }
+        for name in ("forensics", "setup", "compare"):
+            shown(page, url, f"#/{name}")
+            assert len(page.inner_text("main")) > 100, name
+        for filters in FILTERS:
+            shown(page, url, f"#/groups?run=0&{filters}")
+            assert page.query_selector("table.groups, .empty"), filters
+        shown(page, url, "#/groups?run=0")
+        seen = 0
+        page.click("table.groups tbody tr:last-child a")
+        while True:
+            page.wait_for_selector("article.attempt")
+            page.wait_for_selector("nav.pager a")  # then the neighbours are known
+            seen += 1
+            for view in ("ends", "all"):
+                page.select_option("select[name=view]", view)
+            if page.query_selector("select[name=measure]"):
+                for measure in ("logprobs", "ratios", "entropies"):
+                    if page.query_selector(f"option[value={measure}]"):
+                        page.select_option("select[name=measure]", measure)
+                        page.wait_for_selector(".token", state="attached")
+            previous = page.query_selector("#previous")
+            if previous is None:
+                break
+            title = page.inner_text("h1")
+            previous.click()
+            page.wait_for_function(
+                "(old) => (document.querySelector('h1')?.innerText ?? old) !== old", arg=title
+            )
+        # Of three steps, the hostile ones, and of four evaluations.
+        assert seen == 3 * 4 + 2 + 4 * 3
+
+
+def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) -> None:
+    with watched(browser) as page:
+        shown(page, single, HOSTILE)
+        page.wait_for_selector("article.attempt")
+        text = page.inner_text("main")
+        for piece in (
+            "<script>window.ran = 'script'</script>",
+            'onerror="window.ran',
+            r"nul \x00 rtl \u202egnp.exe\u202c zero\u200bwidth surrogate \ud800",
+            "👩\u200d👩\u200d👧 🏳️\u200d🌈 पक्\u200dष bell \\x07",
+        ):
+            assert piece in text, piece
+        assert (
+            page.locator("main script, main svg:not(.range), main a[href^=javascript]").count() == 0
+        )
+        images = page.locator("main img")
+        assert images.count() == 1
+        assert images.first.evaluate("n => n.decode().then(() => n.naturalWidth)") == 1
+        assert "outside the run folder" in text
+        more = page.get_by_role("button", name="Show the other 1,0")
+        more.click()
+        long = page.locator("article#attempt-3 .said pre").inner_text()
+        assert long.endswith("THE END")
+        assert len(long) == len(LONG)
+
+
+def test_the_file_and_the_server_list_the_same_groups(
+    browser: Any, single: str, served: str
+) -> None:
+    lists: dict[str, list[str]] = {"single": [], "served": []}
+    for name, url in (("single", single), ("served", served)):
+        with watched(browser) as page:
+            for filters in FILTERS:
+                shown(page, url, f"#/groups?run=0&{filters}")
+                lists[name].append(page.inner_text(".count") + page.inner_text(".results"))
+    assert lists["single"] == lists["served"]
+    assert len(set(lists["single"])) > len(FILTERS) // 2  # the filters do filter
+
+
+def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(
+    browser: Any, single: str
+) -> None:
+    with watched(browser) as page:
+        shown(page, single, "#/curves")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("2")
+        page.wait_for_selector("table.groups")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "search"
+        page.keyboard.type("window.ran")
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "() => document.querySelector('.count').textContent.startsWith('2 groups')"
+        )
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article.attempt")
+        page.keyboard.press("b")
+        assert page.evaluate("document.activeElement.id") == "attempt-0"
+        page.keyboard.press("w")
+        assert page.evaluate("document.activeElement.id") == "attempt-1"
+        page.keyboard.press("c")
+        assert page.locator("article.attempt").count() == 2
+        page.keyboard.press("?")
+        assert page.locator("dialog").is_visible()
+        page.keyboard.press("Escape")
+        assert not page.locator("dialog").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_enough_contrast_and_fits_a_phone(
+    browser: Any, single: str, scheme: str
+) -> None:
+    size = {"width": 390, "height": 844}
+    with watched(browser, color_scheme=scheme, viewport=size) as page:
+        for fragment in (
+            "#/curves",
+            "#/groups?run=0",
+            HOSTILE,
+            "#/forensics",
+            "#/setup",
+            "#/compare",
+        ):
+            shown(page, single, fragment)
+            assert page.evaluate(UNNAMED) == [], fragment
+            assert page.evaluate(FAINT) == [], fragment
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], fragment
+            assert page.locator("h1").count() == 1
+
+
+UNNAMED = """() => [...document.querySelectorAll("button, input, select, a, img, [role=region]")]
+  .filter(n => !(n.getAttribute("aria-label") || n.getAttribute("alt") || n.textContent.trim()
+    || n.labels?.length))
+  .map(n => n.outerHTML.slice(0, 100))"""
+"""What a screen reader could not name; an option is the text of a select, so labels are asked for."""
+FAINT = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = (rgb) => { const [r, g, b] = rgb.map(v => { v /= 255;
+    return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  const behind = (n) => { for (; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
+    if (c.length === 3 || c[3] === 1) return c.slice(0, 3); } return [255, 255, 255]; };
+  return [...document.querySelectorAll("body *")].filter(n => n.checkVisibility() && !n.disabled
+      && [...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim()))
+    .map(n => { const [a, b] = [light(parse(getComputedStyle(n).color).slice(0, 3)), light(behind(n))];
+      return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), n.className, n.textContent.slice(0, 30)]; })
+    .filter(([ratio]) => ratio < 4.5);
+}"""
+"""Texts with a contrast below that of WCAG AA."""
+
+
+@pytest.mark.heavy
+def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_gone(
+    browser: Any, run: RunFolder
+) -> None:
+    opened = OpenRun(run.path, name="run")
+    with ReportServer(ReportData([opened])) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        context = browser.new_context()
+        page = context.new_page()
+        shown(page, server.url, "#/groups?run=0&steps_from=50")
+        assert "No group matches" in page.inner_text("main")
+        page.evaluate("document.activeElement.blur()")
+        run.rollouts(50, group(3, "a new prompt", ["new"], [verdict(1.0)]), [0.0])
+        page.wait_for_selector("table.groups", timeout=20_000)
+        page.route("**/api/**", lambda route: route.abort())
+        page.wait_for_selector("#live.bad", timeout=20_000)
+        assert page.inner_text("#live") == "server gone"
+        context.close()
+        server.shutdown()
+        thread.join()
+    opened.close()
+
+
+@pytest.mark.heavy
+def test_a_run_of_150_steps_with_10000_rollouts_is_painted_within_a_second(
+    browser: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = trained_run(settings, tmp_path / "run", steps=150)
+    add_rollouts(folder, 10_000 - 150 * 24, step=151)
+    opened = OpenRun(folder.path, name="run")
+    assert opened.index.count().rollouts >= 10_000
+    size = write_single_file(tmp_path / "report.html", [opened])
+    opened.close()
+    assert size < 20_000_000
+    with watched(browser) as page:
+        shown(page, (tmp_path / "report.html").as_uri(), "#/curves")
+        page.wait_for_selector("figure canvas")
+        painted = page.evaluate(
+            "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+        )
+        drawn = page.evaluate("performance.getEntriesByName('shown')[0].startTime")
+        print(f"first paint {painted:.0f} ms, first page complete {drawn:.0f} ms, {size:,} bytes")
+        assert painted < 1000

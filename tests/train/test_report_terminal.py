@@ -1,0 +1,117 @@
+"""The dashboard in the terminal, by the screens that it draws."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from grpo_core.report.html.opened import OpenRun
+from grpo_core.report.terminal.dashboard import Dashboard
+from grpo_core.runs.folder import RunFolder
+
+from .report_runs import add_hostile_groups, group, trained_run, verdict
+
+
+@pytest.fixture
+def run(settings: dict[str, Any], tmp_path: Path) -> RunFolder:
+    return trained_run(settings, tmp_path / "run", steps=4)
+
+
+@pytest.fixture
+def open_run(run: RunFolder) -> Iterator[OpenRun]:
+    opened = OpenRun(run.path, name="run [bold]x[/bold]")
+    yield opened
+    opened.close()
+
+
+def screen(app: Dashboard) -> str:
+    """Return the text of the screen."""
+    svg = app.export_screenshot()
+    lines = re.findall(r"<text[^>]*>(.*?)</text>", svg, flags=re.DOTALL)
+    return html.unescape("\n".join(lines)).replace("\xa0", " ")
+
+
+def played(app: Dashboard, *keys: str) -> list[str]:
+    """Return the first screen, and that after each key."""
+
+    async def play() -> list[str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            return [await settled(app, pilot), *[await pressed(app, pilot, key) for key in keys]]
+
+    return asyncio.run(play())
+
+
+async def settled(app: Dashboard, pilot: Pilot[None]) -> str:
+    await pilot.pause()
+    return screen(app)
+
+
+async def pressed(app: Dashboard, pilot: Pilot[None], key: str) -> str:
+    await pilot.press(key)
+    return await settled(app, pilot)
+
+
+def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    texts = ["poor answer", "splendid answer", "middling answer"]
+    verdicts = [verdict(0.0), verdict(1.0), verdict(0.5)]
+    run.rollouts(5, group(3, "the prompt", texts, verdicts), [-1.0, 1.0, 0.0])
+    first, best, worst, newest, _, held_out = played(Dashboard(open_run), *"bwnss")
+    assert "step 4 of 4, finished · held-out reward" in first
+    for name in ("reward", "pass rate", "KL", "entropy", "tokens", "dead groups"):
+        assert re.search(rf"{name} [\d.–]", first), name
+    assert "step 5, train, group 0: letters 3" in first
+    assert "the prompt" in first
+    assert first.index("splendid") < first.index("middling") < first.index("poor")
+    assert "splendid" in best
+    assert "poor" not in best
+    assert "poor" in worst
+    assert "splendid" not in worst
+    assert newest.count("answer") == 3
+    assert "4 eval" in held_out
+    assert "5 train" not in held_out.split("step 5, train")[0]
+
+
+def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: OpenRun) -> None:
+    add_hostile_groups(run, step=6)
+    shown = "\n".join(played(Dashboard(open_run), "down", "b", "w"))
+    assert "run [bold]x[/bold]" in shown
+    assert r"\u202egnp.exe" in shown
+    assert not set(shown) & set("\0\a\u202e\u200b\ud800")
+    assert "1 alarms; the last one, step 6: canary paid" in shown
+
+
+def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -> None:
+    app = Dashboard(open_run)
+
+    async def play() -> tuple[int, int, str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            await pilot.pause()
+            table = app.query_one("#groups", DataTable)
+            before = table.row_count
+            run.rollouts(9, group(5, "new", ["fresh"], [verdict(1.0)]), [0.0])
+            after_key = await pressed(app, pilot, "r")
+            return before, table.row_count, after_key
+
+    before, after, text = asyncio.run(play())
+    assert after == before + 1
+    assert "9 train" in text
+
+
+def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = trained_run({**settings}, tmp_path / "run", steps=1)
+    (folder.path / "metrics.jsonl").write_text("")
+    (folder.path / "rollouts.jsonl").write_text("")
+    opened = OpenRun(folder.path, name="empty")
+    (first, *_) = played(Dashboard(opened), "b", "n", "s")
+    opened.close()
+    assert "step 0 of 1" in first
