@@ -116,9 +116,28 @@ export function table(caption, titles, rows, properties = {}) {
       "table",
       properties,
       el("caption", { class: "hidden" }, caption),
-      el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, rows.map((row) =>
-        row instanceof Node ? row : el("tr", {}, row.map((cell) => el("td", {}, cell))))),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          titles.map((title) => el("th", { scope: "col" }, title)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        rows.map((row) =>
+          row instanceof Node
+            ? row
+            : el(
+                "tr",
+                {},
+                row.map((cell) => el("td", {}, cell)),
+              ),
+        ),
+      ),
     ),
   );
 }

@@ -37,8 +37,7 @@ const ORDERS = {
   log: (group) => group.id,
   reward: (group) => group.reward_mean,
   tokens: (group) => group.tokens_mean,
-  spread: (group) =>
-    group.reward_high === null ? null : group.reward_high - group.reward_low,
+  spread: (group) => (group.reward_high === null ? null : group.reward_high - group.reward_low),
 };
 
 /** Return one page of the groups with a matching rollout, and a function that counts all. */
@@ -66,7 +65,8 @@ export async function matching(groups, filter, texts, progress) {
   // As in the server's index: groups without a value come last, equal ones in the log's order.
   found = found.sort((a, b) => {
     const [first, second] = [value(a), value(b)];
-    if (first === null || second === null) return (first === null) - (second === null) || a.id - b.id;
+    if (first === null || second === null)
+      return (first === null) - (second === null) || a.id - b.id;
     return sign * (first - second) || a.id - b.id;
   });
   const start = PAGE * Number(filter.page ?? 0);

@@ -10,9 +10,17 @@ import { setup } from "./setup.js";
 import { compare } from "./compare.js";
 
 const VIEWS = { curves, groups, group, forensics, setup, compare };
-const KEYS = [["1 … 5", "pages"], ["/", "search"], ["j, k", "next, previous group (or row of the list)"],
-  ["Enter", "open the row"], ["b, w", "best, worst attempt"], ["c", "best and worst side by side"],
-  ["t", "light or dark"], ["?", "this list"], ["Esc", "close, or leave a field"]];
+const KEYS = [
+  ["1 … 5", "pages"],
+  ["/", "search"],
+  ["j, k", "next, previous group (or row of the list)"],
+  ["Enter", "open the row"],
+  ["b, w", "best, worst attempt"],
+  ["c", "best and worst side by side"],
+  ["t", "light or dark"],
+  ["?", "this list"],
+  ["Esc", "close, or leave a field"],
+];
 const EVERY = 5000; // milliseconds between two questions for news
 
 let leave = () => {};
@@ -20,20 +28,63 @@ let shown = 0;
 
 function navigation(source) {
   const runs = source.page.runs;
-  const pages = [["curves", "Curves"], ["groups", "Groups"], ["forensics", "Forensics"], ["setup", "Setup"],
-    ...(runs.length > 1 ? [["compare", "Compare"]] : [])];
+  const pages = [
+    ["curves", "Curves"],
+    ["groups", "Groups"],
+    ["forensics", "Forensics"],
+    ["setup", "Setup"],
+    ...(runs.length > 1 ? [["compare", "Compare"]] : []),
+  ];
   const now = route();
   const run = now.parameters.run ?? 0;
   const perRun = ["groups", "forensics"];
   return [
-    el("ul", {}, pages.map(([page, title]) => el("li", {}, el("a", {
-      href: address(page, perRun.includes(page) && run ? { run } : {}),
-      "aria-current": now.page === page || (now.page === "group" && page === "groups") ? "page" : null }, title)))),
+    el(
+      "ul",
+      {},
+      pages.map(([page, title]) =>
+        el(
+          "li",
+          {},
+          el(
+            "a",
+            {
+              href: address(page, perRun.includes(page) && run ? { run } : {}),
+              "aria-current":
+                now.page === page || (now.page === "group" && page === "groups") ? "page" : null,
+            },
+            title,
+          ),
+        ),
+      ),
+    ),
     runs.length > 1 && [...perRun, "group"].includes(now.page)
-      ? el("label", { class: "field run" }, el("span", {}, "Run"), el("select", { on: { change: (event) => {
-        location.hash = address(now.page === "group" ? "groups" : now.page, { run: event.target.value });
-      } } }, runs.map((facts) => el("option", { value: facts.id, selected: String(facts.id) === String(run) }, facts.name))))
-      : ""];
+      ? el(
+          "label",
+          { class: "field run" },
+          el("span", {}, "Run"),
+          el(
+            "select",
+            {
+              on: {
+                change: (event) => {
+                  location.hash = address(now.page === "group" ? "groups" : now.page, {
+                    run: event.target.value,
+                  });
+                },
+              },
+            },
+            runs.map((facts) =>
+              el(
+                "option",
+                { value: facts.id, selected: String(facts.id) === String(run) },
+                facts.name,
+              ),
+            ),
+          ),
+        )
+      : "",
+  ];
 }
 
 async function show(source) {
@@ -49,12 +100,16 @@ async function show(source) {
   main.replaceChildren(target);
   try {
     const view = VIEWS[page];
-    const end = view ? await view(target, source, parameters)
+    const end = view
+      ? await view(target, source, parameters)
       : target.replaceChildren(heading("Not found"), link(address("curves"), "Curves"));
     if (mine !== shown) end?.();
     else leave = end ?? leave;
   } catch (error) {
-    target.replaceChildren(heading("This could not be shown"), el("p", { class: "empty", role: "alert" }, String(error.message ?? error)));
+    target.replaceChildren(
+      heading("This could not be shown"),
+      el("p", { class: "empty", role: "alert" }, String(error.message ?? error)),
+    );
     throw error;
   } finally {
     main.removeAttribute("aria-busy");
@@ -64,7 +119,9 @@ async function show(source) {
 
 function theme() {
   const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const dark = root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
 }
 
@@ -84,7 +141,9 @@ const totalOf = (article) => {
 };
 
 function pointAt(best) {
-  const scored = [...document.querySelectorAll("article.attempt")].filter((one) => totalOf(one) !== null);
+  const scored = [...document.querySelectorAll("article.attempt")].filter(
+    (one) => totalOf(one) !== null,
+  );
   scored.sort((a, b) => (best ? totalOf(b) - totalOf(a) : totalOf(a) - totalOf(b)));
   scored[0]?.scrollIntoView({ block: "start" });
   scored[0]?.focus({ preventScroll: true });
@@ -100,14 +159,20 @@ function pressed(event, source) {
   const actions = {
     "/": () => document.querySelector("#search")?.focus(),
     "?": () => document.querySelector("dialog").showModal(),
-    j: () => move(true), k: () => move(false), b: () => pointAt(true), w: () => pointAt(false),
+    j: () => move(true),
+    k: () => move(false),
+    b: () => pointAt(true),
+    w: () => pointAt(false),
     c: () => {
       const select = document.querySelector("select[name=view]");
       if (!select) return;
       select.value = select.value === "all" ? "ends" : "all";
       select.dispatchEvent(new Event("change"));
     },
-    t: () => { theme(); if (route().page === "curves") show(source); },
+    t: () => {
+      theme();
+      if (route().page === "curves") show(source);
+    },
   };
   const page = pages[Number(event.key) - 1];
   if (page && (page !== "compare" || source.page.runs.length > 1)) location.hash = address(page);
@@ -119,22 +184,77 @@ function pressed(event, source) {
 
 function frame(source) {
   const { runs, made, version, served } = source.page;
-  const dialog = el("dialog", { "aria-label": "Keys" }, el("h2", {}, "Keys"),
-    el("dl", { class: "facts" }, KEYS.map(([key, meaning]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, meaning)])),
-    el("button", { type: "button", on: { click: () => dialog.close() } }, "Close"));
+  const dialog = el(
+    "dialog",
+    { "aria-label": "Keys" },
+    el("h2", {}, "Keys"),
+    el(
+      "dl",
+      { class: "facts" },
+      KEYS.map(([key, meaning]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, meaning)]),
+    ),
+    el("button", { type: "button", on: { click: () => dialog.close() } }, "Close"),
+  );
   // The data stay in the body, below what is shown.
   document.body.prepend(
-    el("a", { class: "skip", href: "#main", on: { click: (event) => {
-      event.preventDefault();
-      document.querySelector("main h1")?.focus();
-    } } }, "Skip to the content"),
-    el("header", { class: "top" },
-      el("p", { class: "name" }, runs.map((facts) => facts.name).join(" · "), served ? el("span", { class: "badge good", id: "live" }, "live") : ""),
+    el(
+      "a",
+      {
+        class: "skip",
+        href: "#main",
+        on: {
+          click: (event) => {
+            event.preventDefault();
+            document.querySelector("main h1")?.focus();
+          },
+        },
+      },
+      "Skip to the content",
+    ),
+    el(
+      "header",
+      { class: "top" },
+      el(
+        "p",
+        { class: "name" },
+        runs.map((facts) => facts.name).join(" · "),
+        served ? el("span", { class: "badge good", id: "live" }, "live") : "",
+      ),
       el("nav", { id: "pages", "aria-label": "Pages" }),
-      el("div", {}, el("button", { type: "button", title: "Keys (?)", "aria-label": "Keys", on: { click: () => dialog.showModal() } }, "?"),
-        el("button", { type: "button", title: "Light or dark (t)", "aria-label": "Light or dark", on: { click: () => { theme(); if (route().page === "curves") show(source); } } }, "◐"))),
+      el(
+        "div",
+        {},
+        el(
+          "button",
+          {
+            type: "button",
+            title: "Keys (?)",
+            "aria-label": "Keys",
+            on: { click: () => dialog.showModal() },
+          },
+          "?",
+        ),
+        el(
+          "button",
+          {
+            type: "button",
+            title: "Light or dark (t)",
+            "aria-label": "Light or dark",
+            on: {
+              click: () => {
+                theme();
+                if (route().page === "curves") show(source);
+              },
+            },
+          },
+          "◐",
+        ),
+      ),
+    ),
     el("main", { id: "main", "aria-busy": true }),
-    el("footer", {}, `grpo-core ${version}, ${served ? "read" : "written"} ${made}`), dialog);
+    el("footer", {}, `grpo-core ${version}, ${served ? "read" : "written"} ${made}`),
+    dialog,
+  );
 }
 
 /** Ask for news, and draw the view again where that disturbs nobody. */
@@ -146,8 +266,11 @@ async function watch(source) {
     const changed = before !== JSON.stringify(source.page.runs.map((facts) => facts.revision));
     live.textContent = source.page.runs.every((facts) => facts.finished) ? "finished" : "live";
     live.className = "badge good";
-    const reading = ["group", "forensics", "setup"].includes(route().page) || document.activeElement?.closest("input, select")
-      || document.querySelector("dialog").open || scrollY > 200;
+    const reading =
+      ["group", "forensics", "setup"].includes(route().page) ||
+      document.activeElement?.closest("input, select") ||
+      document.querySelector("dialog").open ||
+      scrollY > 200;
     if (changed && !reading) await show(source);
   } catch {
     live.textContent = "server gone";
@@ -158,7 +281,9 @@ async function watch(source) {
 
 const source = await openSource();
 frame(source);
-await new Promise((painted) => { requestAnimationFrame(() => setTimeout(painted)); });
+await new Promise((painted) => {
+  requestAnimationFrame(() => setTimeout(painted));
+});
 addEventListener("hashchange", () => show(source));
 addEventListener("keydown", (event) => pressed(event, source));
 await show(source);

@@ -52,8 +52,9 @@ class Embedded {
     const sought = text.toLowerCase();
     const holds = (value) => (value ? JSON.stringify(value).toLowerCase().includes(sought) : false);
     const said = (messages) =>
-      (typeof messages === "string" ? [messages] : (messages ?? []).map((one) => one.content))
-        .some((content) => content.toLowerCase().includes(sought)) ||
+      (typeof messages === "string" ? [messages] : (messages ?? []).map((one) => one.content)).some(
+        (content) => content.toLowerCase().includes(sought),
+      ) ||
       (Array.isArray(messages) && messages.some((one) => one.tool_calls && holds(one.tool_calls)));
     const hits = new Map();
     for (const group of await this.part(`chunk-${run}-${chunk}`)) {
@@ -61,7 +62,8 @@ class Embedded {
       const attempts = group.rollouts
         .filter((rollout) => inPrompt || said(rollout.messages))
         .map((rollout) => rollout.attempt);
-      if (attempts.length) hits.set(`${group.step}/${group.split}/${group.number}`, new Set(attempts));
+      if (attempts.length)
+        hits.set(`${group.step}/${group.split}/${group.number}`, new Set(attempts));
     }
     return hits;
   }
@@ -73,9 +75,7 @@ class Embedded {
     );
     if (!row) return null;
     const chunk = await this.part(`chunk-${run}-${row.chunk}`);
-    return chunk.find(
-      (one) => one.step === step && one.split === split && one.number === number,
-    );
+    return chunk.find((one) => one.step === step && one.split === split && one.number === number);
   }
 
   async vocabulary(run) {
