@@ -14,7 +14,18 @@ from typing import Any, ClassVar, Literal, Protocol
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import TaskKey
 
-Op = Literal["task", "verify", "reference", "audit", "reply", "open", "verdict", "agent", "close"]
+Op = Literal[
+    "task",
+    "verify",
+    "reference",
+    "cheats",
+    "audit",
+    "reply",
+    "open",
+    "verdict",
+    "agent",
+    "close",
+]
 """What a place is asked for: a task's prompt, or a method of the environment that takes a task.
 
 Where `Request.session` names an episode, it is a method of that one: "open" makes it, "reply" and

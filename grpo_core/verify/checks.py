@@ -279,6 +279,22 @@ def check_reference(value: object) -> str | tuple[str, ...] | None:
     )
 
 
+def check_cheats(value: object) -> list[str | tuple[str, ...]]:
+    """Return what `cheats` returned, with the turns of dialogues as tuples.
+
+    Raises:
+        BrokenContractError: it is not a sequence of texts and of sequences of texts.
+    """
+    if isinstance(value, list | tuple):
+        scripts = [check_reference(script) for script in value]
+        if None not in scripts:
+            return [script for script in scripts if script is not None]
+    raise BrokenContractError(
+        f"cheats() returned {_describe_type(value)}; it must return a list or tuple, whose members "
+        "are each a str, or a list or tuple of str (the turns of a dialogue)"
+    )
+
+
 def check_audit(value: object) -> float | None:
     """Return the result of `audit` as a float, or None.
 

@@ -19,7 +19,13 @@ from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.checks import check_audit, check_reference, check_reply, reweigh
+from grpo_core.verify.checks import (
+    check_audit,
+    check_cheats,
+    check_reference,
+    check_reply,
+    reweigh,
+)
 from grpo_core.verify.conversation import (
     Conversation,
     EpisodeConversation,
@@ -237,6 +243,14 @@ class Verifier:
         """
         return await self._call("reference", task, check=check_reference)
 
+    async def cheats(self, task: Task[Any]) -> list[str | tuple[str, ...]]:
+        """Return the answers that must get the floor, each as `reference` gives them.
+
+        Raises:
+            GrpoError: the environment fails to give them.
+        """
+        return await self._call("cheats", task, check=check_cheats)
+
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """Return the score of a rollout by the stricter check that training never sees.
 
@@ -338,7 +352,7 @@ class Verifier:
         """
         seconds = (
             self.settings.task_timeout_seconds
-            if op in ("task", "reference")
+            if op in ("task", "reference", "cheats")
             else self._timeout_seconds
         )
         failure = ""

@@ -72,3 +72,14 @@ class Hollow(Digits):
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         right = rollout.text.strip() in ("", task.data)
         return Verdict({"share": Reward(float(right))}, passed=right, answer=rollout.text)
+
+
+class Beginning(Digits):
+    """The same with a hole that the author has a cheat for: only the beginning is looked at."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.startswith(task.data)
+        return Verdict({"share": Reward(float(right))}, passed=right, answer=rollout.text)
+
+    def cheats(self, task: Task[str]) -> tuple[str, ...]:
+        return (f"{task.data}123456789",)

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.types import Group
@@ -37,7 +37,7 @@ from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
 from .killing import killed
-from .letters import Digits, Hollow, Letters
+from .letters import Beginning, Digits, Hollow, Letters
 
 CHANCE = 0.001
 FILE = Path(__file__).parent / "letters.py"
@@ -333,6 +333,23 @@ def test_a_paid_canary_is_an_alarm_in_log_folder_terminal_and_metrics(settings, 
 def test_an_environment_without_a_hole_raises_no_alarm(settings, tmp_path):
     trainer = trained(tmp_path / "run", {**settings, "steps": 12}, Digits(), every=2)
     assert list(trainer.folder.alarm_lines()) == []
+
+
+def test_the_authors_cheats_are_canaries(settings, tmp_path):
+    trainer = trained(tmp_path / "run", {**settings, "steps": 2}, Beginning(), every=1)
+    assert "the author's cheat 1" in {line["subject"] for line in trainer.folder.alarm_lines()}
+
+
+def test_cheats_are_asked_in_the_worker_that_has_the_data_of_the_tasks(settings, tmp_path):
+    listener = Listener()
+    more = {"steps": 1, "eval": {"tasks": 0}, "verify": {"isolation": "process"}}
+    config = build_config([{**settings, **more, "environment": "arithmetic"}])
+    trainer = Trainer(config, folder=tmp_path / "run", observer=listener)
+    trainer.run()
+    (source,) = trainer.actor.sources.trained
+    assert type(source.env).cheats is not Environment.cheats
+    assert trainer.folder.finished
+    assert not [text for text in listener.warnings if "could not be asked" in text]
 
 
 HEARS = """

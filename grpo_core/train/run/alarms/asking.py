@@ -6,6 +6,7 @@ trained on, and the global random generators are left as they were.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from grpo_core.protocol.types import Group, Rollout, Script, Segment, Task, Verd
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.run.alarms.canaries import (
+    FEW,
     Asked,
     judged_canaries,
     make_canaries,
@@ -63,7 +65,12 @@ class Asking:
         if env.max_turns > 1 or _needs_more_than_text(source) or not source.verifier.one_by_one:
             return []
         tasks = seen.tasks[: self._tasks]
-        canaries = make_canaries(env, seen, references, tasks=self._tasks, turn=turn)
+        cheats: list[list[str | tuple[str, ...]]] = []
+        if type(env).cheats is not Environment.cheats:
+            # Asked where the tasks' data are, which may be another process.
+            asked = (source.verifier.cheats(task) for task in tasks[:FEW])
+            cheats = await asyncio.gather(*asked)
+        canaries = make_canaries(env, seen, references, cheats, tasks=self._tasks, turn=turn)
         known = [
             (task, answer)
             for task, answer in zip(tasks, references, strict=True)

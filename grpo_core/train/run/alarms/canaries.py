@@ -97,7 +97,13 @@ class Asked:
 
 
 def make_canaries(
-    env: Environment[Any], seen: Seen, references: Sequence[Script | None], *, tasks: int, turn: int
+    env: Environment[Any],
+    seen: Seen,
+    references: Sequence[Script | None],
+    cheats: Sequence[Sequence[Script]],
+    *,
+    tasks: int,
+    turn: int,
 ) -> list[Canary]:
     """Return the canaries for the tasks of a step.
 
@@ -105,6 +111,7 @@ def make_canaries(
         env: the environment.
         seen: its attempts.
         references: the reference answers of `seen.tasks`.
+        cheats: what the author says must get the floor, for the first of these tasks.
         tasks: the most tasks that each canary is tried on.
         turn: number of the asking; kinds of which there are many take turns.
     """
@@ -114,7 +121,7 @@ def make_canaries(
     form = Form.of(texts)
     makers: list[Iterator[Canary]] = [
         _never(chosen, form, turn),
-        _cheats(env, chosen),
+        _cheats(chosen, cheats),
         _constants(chosen, form, texts, turn),
         _of_prompts(env, chosen, form),
         _hedges(env, chosen, own),
@@ -143,12 +150,10 @@ def _never(tasks: Sequence[Task[Any]], form: Form, turn: int) -> Iterator[Canary
         yield Canary(hard, task, form(NUMBERS[hard]), NEVER)
 
 
-def _cheats(env: Environment[Any], tasks: Sequence[Task[Any]]) -> Iterator[Canary]:
+def _cheats(tasks: Sequence[Task[Any]], cheats: Sequence[Sequence[Script]]) -> Iterator[Canary]:
     """Yield the author's cheats, which must get the floor."""
-    if type(env).cheats is Environment.cheats:
-        return
-    for task in tasks[:FEW]:
-        for number, script in enumerate(env.cheats(task), 1):
+    for task, scripts in zip(tasks, cheats, strict=False):
+        for number, script in enumerate(scripts, 1):
             if isinstance(script, str):
                 yield Canary(f"the author's cheat {number}", task, script, NEVER)
 
