@@ -555,7 +555,8 @@ class AlarmConfig(Section):
     every: Annotated[int, Field(ge=0)] = 10
     """In the first step and every this many steps, judge answers that must not be paid (canaries),
     audit the step's attempts, and measure the log-probability of reference answers; 0: never, and
-    look only at the attempts of each step."""
+    look only at the attempts of each step. For 8 tasks of arithmetic that is 200 verdicts, so where
+    a verdict is slow or is paid for, a larger number or fewer alarms.tasks save most of it."""
     tasks: Positive = 16
     """Most tasks of a step on which each canary is tried, and held-out tasks whose reference
     answers are measured."""
