@@ -86,7 +86,7 @@ class IndexFile:
             except sqlite3.DatabaseError as error:
                 if not _is_broken(error):
                     raise
-                self._start_again()
+                self._start_again(deletes=True)
                 self.extend()
                 return self._connection.execute(sql, values).fetchall()
 
@@ -96,9 +96,10 @@ class IndexFile:
             try:
                 return self._extend(progress, at_most_bytes)
             except sqlite3.DatabaseError as error:
-                if _is_busy(error):
+                if not _is_lost(error):
                     raise self._unwritable(error) from None
-            self._start_again()
+                is_broken = _is_broken(error)
+            self._start_again(deletes=is_broken)
             try:
                 return self._extend(progress, at_most_bytes)
             except sqlite3.DatabaseError as error:
@@ -135,7 +136,8 @@ class IndexFile:
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="grpo-index-"))
             with contextlib.suppress(OSError):
-                shutil.copy(self._path, self._temporary / INDEX)
+                # Without its permissions, since the copy is to be written.
+                shutil.copyfile(self._path, self._temporary / INDEX)
             self._path = self._temporary / INDEX
         try:
             return _connect(self._path, self._wait_seconds)
@@ -146,12 +148,18 @@ class IndexFile:
         except sqlite3.DatabaseError as error:
             raise self._unwritable(error) from None
 
-    def _start_again(self) -> None:
-        """Drop the index, and begin an empty one."""
+    def _start_again(self, *, deletes: bool) -> None:
+        """Open the index again.
+
+        Args:
+            deletes: whether to begin an empty one. A file that another process has put in the place
+                of this one is left as it is, since that process may go on with it.
+        """
         self._connection.close()
         self._last = None
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        if deletes:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         self._connection = self._open()
 
     def _extend(self, progress: Progress | None, at_most_bytes: int | None) -> int:
@@ -286,6 +294,8 @@ def _connect(path: Path, wait_seconds: float) -> sqlite3.Connection:
                     connection.execute(statement)
             elif version != VERSION:
                 raise sqlite3.DatabaseError("another version wrote it")
+            # A file that cannot be written may be opened, and lets a transaction begin.
+            connection.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         connection.close()
         raise
@@ -310,5 +320,12 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 
 def _is_broken(error: sqlite3.Error) -> bool:
+    """Return whether the content of the file is not that of an index."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
+def _is_lost(error: sqlite3.Error) -> bool:
+    """Return whether the file is broken, or no longer the one that was opened."""
+    moved = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED
+    return moved or _is_broken(error)

@@ -35,6 +35,7 @@ from grpo_core.verify.conversation import (
     replayed,
 )
 from grpo_core.verify.hosts import Host, Placement, create_agent_host, create_host
+from grpo_core.verify.inline import InlineHost
 from grpo_core.verify.judging import (
     Ask,
     GroupJudging,
@@ -153,6 +154,11 @@ class Verifier:
         Others are those of its group and those judged earlier.
         """
         return isinstance(self._judging, RolloutJudging) and not self.env.stateful
+
+    @property
+    def is_in_this_process(self) -> bool:
+        """Whether the environment runs in this process, where what hangs cannot be killed."""
+        return isinstance(self._host, InlineHost)
 
     @property
     def has_agents(self) -> bool:

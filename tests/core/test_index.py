@@ -20,6 +20,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import INDEX, Filter, Range, RolloutIndex
+from grpo_core.runs.index_file import IndexFile
 from grpo_core.runs.log import LineLog
 from grpo_core.runs.members import layout, read
 
@@ -395,6 +396,39 @@ def test_a_folder_that_cannot_be_written_gets_a_temporary_index(
         assert content(index) == expected
         assert list((tmp_path / "temporary").iterdir())
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_an_index_that_is_deleted_while_two_have_it_open_is_made_once(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as first, RolloutIndex.open(run.path) as second:
+        (run.path / INDEX).unlink()
+        inodes = set()
+        for _ in range(3):
+            go_on(run)
+            for index in (first, second):
+                index.extend()
+                inodes.add((run.path / INDEX).stat().st_ino)
+            assert content(first) == content(second)
+        assert len(inodes) == 1
+        with RolloutIndex.open(run.path, extend=False) as third:
+            assert content(third) == content(first)
+
+
+def test_a_full_disk_keeps_what_is_indexed(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        before = content(index)
+    index_file = run.path / INDEX
+    inode = index_file.stat().st_ino
+    index = IndexFile(LineLog(run.path / "rollouts.jsonl"))
+    (pages,) = index.rows("PRAGMA page_count")[0]
+    index.rows(f"PRAGMA max_page_count = {pages}")
+    for _ in range(40):
+        go_on(run)
+    with pytest.raises(ConfigError, match=r"cannot be written: .*full; make room"):
+        index.extend()
+    index.close()
+    assert index_file.stat().st_ino == inode
+    with RolloutIndex.open(run.path, extend=False) as kept:
+        assert content(kept) == before
 
 
 def test_a_run_does_not_wait_for_a_viewer_that_extends_the_index(run: RunFolder) -> None:

@@ -30,7 +30,7 @@ from grpo_core.train.run.alarms.environment import (
     EnvironmentWatch,
 )
 from grpo_core.train.run.alarms.seen import Seen, collisions
-from grpo_core.train.run.alarms.sequential import ChangeDetector, Sums, change, spent
+from grpo_core.train.run.alarms.sequential import Change, ChangeDetector, Sums, change, spent
 from grpo_core.train.run.alarms.types import Alarm
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
@@ -203,7 +203,7 @@ def test_honest_runs_that_learn_raise_no_alarm():
             if step % 10 == 0:
                 alarms += watch.audited(seen)
                 alarms += watch.measured(
-                    seen, [-2 + 0.5 * grown + rng.gauss(0, 0.2) for _ in range(16)]
+                    seen, {str(i): -2 + 0.5 * grown + rng.gauss(0, 0.2) for i in range(16)}
                 )
         assert alarms == []
 
@@ -234,7 +234,9 @@ def test_each_sign_is_an_alarm_soon_and_once(expected, after):
             if "audit" in after:
                 alarms += watch.audited(seen)
             fallen = 0.5 if expected[0] == REFERENCE and step > 30 else 0.0
-            alarms += watch.measured(seen, [-2 - fallen + rng.gauss(0, 0.05) for _ in range(16)])
+            alarms += watch.measured(
+                seen, {str(i): -2 - fallen + rng.gauss(0, 0.05) for i in range(16)}
+            )
         began += [(step, alarm) for alarm in alarms]
     steps = [step for step, alarm in began if (alarm.name, alarm.subject) == expected]
     assert len(steps) == 1
@@ -275,6 +277,32 @@ def test_an_evaluation_that_does_not_confirm_the_reward_is_an_alarm(held_out, au
     assert all(alarm.shown and alarm.shown.key.split == "eval" for alarm in alarms)
 
 
+def test_references_of_other_tasks_than_before_are_a_first_look_again():
+    watch = watched()
+    seen = simulated(1, random.Random(0), reward=0.5)
+    assert watch.measured(seen, {"a": -1.0, "b": -2.0, "c": -1.0}) == []
+    assert watch.measured(seen, {"a": -1.0, "b": -2.0}) == []
+    assert watch.state()["reference_looks"] == 1
+    assert watch.measured(seen, {"d": -3.0, "e": -4.0}) == []
+    assert watch.state()["references"] == {"d": -3.0, "e": -4.0}
+    assert watch.state()["reference_looks"] == 0
+
+
+def test_a_state_is_not_changed_by_what_is_looked_at_later():
+    watch = watched()
+    watch.step(simulated(1, random.Random(0), reward=0.5))
+    state = watch.state()
+    text = json.dumps(state)
+    watch.step(simulated(2, random.Random(1), reward=0.5))
+    assert json.dumps(state) == text
+
+
+@pytest.mark.parametrize("chance", [1e-3, 1e-17, 1e-300])
+def test_a_comparison_works_with_any_chance(chance: float):
+    assert Change(0.0, 1.0, 0.001, 1000.0).exceeds(chance)
+    assert not Change(0.0, 0.001, 0.001, 1000.0).exceeds(chance)
+
+
 def test_a_state_that_went_through_json_goes_on_as_the_original_does():
     rng = random.Random(4)
     steps = [
@@ -283,7 +311,9 @@ def test_a_state_that_went_through_json_goes_on_as_the_original_does():
     ]
 
     def play(watch: EnvironmentWatch, seen: Seen) -> list[Any]:
-        alarms = watch.step(seen) + watch.audited(seen) + watch.measured(seen, [-1.0, -2.0])
+        alarms = (
+            watch.step(seen) + watch.audited(seen) + watch.measured(seen, {"a": -1.0, "b": -2.0})
+        )
         return [alarm.to_json() for alarm in alarms]
 
     for cut in (5, 15, 33, 50):

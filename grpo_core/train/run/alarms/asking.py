@@ -7,13 +7,14 @@ trained on, and the global random generators are left as they were.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
 from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Group, Rollout, Script, Segment, Task, Verdict
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
@@ -29,6 +30,8 @@ from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Source
 
+T = TypeVar("T")
+
 
 class Asking:
     """Ask verifiers and policy of a run.
@@ -40,12 +43,31 @@ class Asking:
 
     def __init__(self, actor: Actor, *, tasks: int) -> None:
         self._actor, self._tasks = actor, tasks
-        self._references: dict[str, list[Row]] = {}
-        """The rows of the reference answers, by environment, once they were made."""
+        self._references: dict[str, dict[str, Row]] = {}
+        """The rows of the reference answers, by environment and task, once they were made."""
 
     async def references(self, seen: Seen) -> list[Script | None]:
         """Return the reference answers of the first tasks of a step."""
-        return list(await self._actor.sources.references(seen.tasks[: self._tasks]))
+        tasks = seen.tasks[: self._tasks]
+        return list(await self._in_one(lambda: self._actor.sources.references(tasks)))
+
+    async def _in_one(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what the first process is answered, so that all processes do the same after it.
+
+        Raises:
+            GrpoError: the environment fails, in all processes.
+        """
+        answer: tuple[T | None, str] = (None, "")
+        if self._actor.ranks.first:
+            try:
+                with kept_random_states():
+                    answer = (await ask(), "")
+            except GrpoError as error:
+                answer = (None, str(error))
+        result, failure = self._actor.ranks.gather_values(answer)[0]
+        if failure:
+            raise GrpoError(failure)
+        return cast("T", result)
 
     async def canaries(
         self, source: Source, seen: Seen, references: Sequence[Script | None], *, turn: int
@@ -68,9 +90,17 @@ class Asking:
         cheats: list[list[str | tuple[str, ...]]] = []
         if type(env).cheats is not Environment.cheats:
             # Asked where the tasks' data are, which may be another process.
-            asked = (source.verifier.cheats(task) for task in tasks[:FEW])
-            cheats = await asyncio.gather(*asked)
-        canaries = make_canaries(env, seen, references, cheats, tasks=self._tasks, turn=turn)
+            asked = [source.verifier.cheats(task) for task in tasks[:FEW]]
+            cheats = await self._in_one(lambda: asyncio.gather(*asked))
+        canaries = make_canaries(
+            env,
+            seen,
+            references,
+            cheats,
+            tasks=self._tasks,
+            turn=turn,
+            can_be_ended=not source.verifier.is_in_this_process,
+        )
         known = [
             (task, answer)
             for task, answer in zip(tasks, references, strict=True)
@@ -101,8 +131,8 @@ class Asking:
         with kept_random_states():
             return ranks.gather(await self._actor.sources.audited(ranks.share(groups)))
 
-    async def reference_logprobs(self, source: Source) -> list[float]:
-        """Return the mean log-prob per token of the references of fixed held-out tasks.
+    async def reference_logprobs(self, source: Source) -> dict[str, float]:
+        """Return the mean log-prob per token of the references of fixed held-out tasks, by task.
 
         Only answers of one turn can be measured, and only for policies that continue a text.
         """
@@ -111,13 +141,13 @@ class Asking:
             self._references[source.name] = await self._reference_rows(source)
         rows = self._references[source.name]
         if not rows:
-            return []
+            return {}
 
         def compute() -> dict[int, float]:
             means: dict[int, float] = {}
             with torch.no_grad():
                 for micro in policy.micro_batches(
-                    rows,
+                    list(rows.values()),
                     max_tokens=config.trainer.micro_batch_tokens
                     or policy.tuning.micro_batch_tokens,
                     dtype=torch.float32,
@@ -129,23 +159,32 @@ class Asking:
             return means
 
         means = await policy.thread.run(compute)
-        return [means[id(row)] for row in rows]
+        return {task: means[id(row)] for task, row in rows.items()}
 
-    async def _reference_rows(self, source: Source) -> list[Row]:
+    async def _reference_rows(self, source: Source) -> dict[str, Row]:
+        """Return the rows of the reference answers of held-out tasks, by task."""
         policy, sources = self._actor.policy, self._actor.sources
         if policy.fills or source.env.max_turns > 1 or _needs_more_than_text(source):
-            return []
-        tasks = await sources.tasks(eval_keys(source, self._tasks))
-        rows = []
-        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
-            if not isinstance(answer, str):
-                continue
-            prompt_ids = policy.encode(task.prompt)
-            answer_ids = policy.encode_answer(task.prompt, answer)
+            return {}
+
+        async def ask() -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+            tasks = await sources.tasks(eval_keys(source, self._tasks))
+            return [
+                (
+                    str(task.key),
+                    policy.encode(task.prompt),
+                    policy.encode_answer(task.prompt, answer),
+                )
+                for task, answer in zip(tasks, await sources.references(tasks), strict=True)
+                if isinstance(answer, str)
+            ]
+
+        rows = {}
+        for task, prompt_ids, answer_ids in await self._in_one(ask):
             length = len(answer_ids)
             if length and len(prompt_ids) + length <= (policy.context or length + len(prompt_ids)):
                 segment = Segment(prompt_ids, answer_ids, (0.0,) * length, (1,) * length)
-                rows.append(Row(segment, 0.0, 0.0))
+                rows[task] = Row(segment, 0.0, 0.0)
         return rows
 
 

@@ -29,6 +29,9 @@ WORDS = 400
 """Words of a long text, in pairs."""
 HARD = ("a tower of powers", "5,000 digits", "a division by zero")
 """Numbers that a verifier may fail to compute in time, by their names in the kit."""
+SHORT_TOWER = "9**9**6"
+"""Stands for a tower of powers where the verifier could not be ended: it takes a tenth of a
+second."""
 SOME, FEW = 8, 4
 """Tasks on which a canary is tried that must not be paid at all; FEW: of which there are many, or
 that may take a verifier until its timeout."""
@@ -104,6 +107,7 @@ def make_canaries(
     *,
     tasks: int,
     turn: int,
+    can_be_ended: bool,
 ) -> list[Canary]:
     """Return the canaries for the tasks of a step.
 
@@ -114,13 +118,14 @@ def make_canaries(
         cheats: what the author says must get the floor, for the first of these tasks.
         tasks: the most tasks that each canary is tried on.
         turn: number of the asking; kinds of which there are many take turns.
+        can_be_ended: whether a verifier that computes for too long is in a process of its own.
     """
     chosen = seen.tasks[:tasks]
     own = list(references[:tasks])
     texts = [answer for answer in own if isinstance(answer, str)]
     form = Form.of(texts)
     makers: list[Iterator[Canary]] = [
-        _never(chosen, form, turn),
+        _never(chosen, form, turn, can_be_ended=can_be_ended),
         _cheats(chosen, cheats),
         _constants(chosen, form, texts, turn),
         _of_prompts(env, chosen, form),
@@ -132,7 +137,9 @@ def make_canaries(
     return [canary for maker in makers for canary in maker]
 
 
-def _never(tasks: Sequence[Task[Any]], form: Form, turn: int) -> Iterator[Canary]:
+def _never(
+    tasks: Sequence[Task[Any]], form: Form, turn: int, *, can_be_ended: bool
+) -> Iterator[Canary]:
     """Yield silence, junk, long texts, orders, praise and numbers that are hard to compute."""
     junk = list(JUNK.values())[1:]
     answers: dict[str, Callable[[str], str]] = {
@@ -147,7 +154,8 @@ def _never(tasks: Sequence[Task[Any]], form: Form, turn: int) -> Iterator[Canary
             yield Canary(kind, task, make(prompt_text(task)), NEVER)
     hard = HARD[turn % len(HARD)]
     for task in tasks[:FEW]:
-        yield Canary(hard, task, form(NUMBERS[hard]), NEVER)
+        number = SHORT_TOWER if hard == HARD[0] and not can_be_ended else NUMBERS[hard]
+        yield Canary(hard, task, form(number), NEVER)
 
 
 def _cheats(tasks: Sequence[Task[Any]], cheats: Sequence[Sequence[Script]]) -> Iterator[Canary]:

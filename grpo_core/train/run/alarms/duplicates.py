@@ -58,8 +58,8 @@ class Duplicates:
             return []
         if self._bound is None:
             self._first.append(share)
-            if len(self._first) == FIRST_STEPS:
-                natural = max(math.fsum(self._first) / FIRST_STEPS, self._reference_share)
+            if len(self._first) >= FIRST_STEPS:
+                natural = max(math.fsum(self._first) / len(self._first), self._reference_share)
                 self._begin(natural + COLLAPSED)
             return []
         if self._detector is None or not self._detector.add([share]):
@@ -88,7 +88,7 @@ class Duplicates:
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores, as JSON data."""
         return {
-            "first": self._first,
+            "first": list(self._first),
             "references": self._reference_share,
             "bound": self._bound,
             "detector": None if self._detector is None else self._detector.state(),

@@ -50,8 +50,8 @@ class EnvironmentWatch:
         self._episodes: dict[str, Episode] = {}
         self.canaries = PaidCanaries(run_length=1 / chance)
         self.duplicates = Duplicates(run_length=1 / chance)
-        self._references: list[float] = []
-        """Log-probabilities of reference answers at the first look."""
+        self._references: dict[str, float] = {}
+        """Log-probability of each task's reference answer at the first look."""
         self._reference_looks = 0
         self._evaluations = 0
 
@@ -99,17 +99,23 @@ class EnvironmentWatch:
         self.duplicates.referred(references)
         return self.canaries.asked(seen, self._name, asked)
 
-    def measured(self, seen: Seen, logprobs: Sequence[float]) -> list[Alarm]:
-        """Look at the log-probabilities of reference answers; return the alarms that begin."""
+    def measured(self, seen: Seen, logprobs: Mapping[str, float]) -> list[Alarm]:
+        """Look at the log-probabilities of reference answers; return the alarms that begin.
+
+        Args:
+            seen: the attempts of the step.
+            logprobs: the mean log-probability per token of reference answers, by their task.
+        """
         if not logprobs:
             return []
-        if not self._references:
-            self._references = list(logprobs)
+        common = [task for task in self._references if task in logprobs]
+        if len(common) < 2:  # the first look, or other tasks than before a resume
+            self._references, self._reference_looks = dict(logprobs), 0
             return []
         self._reference_looks += 1
         found = drifts.less_likely_references(
-            self._references,
-            logprobs,
+            [self._references[task] for task in common],
+            [logprobs[task] for task in common],
             drifts.reward_change(self._windows_of("passed", WINDOW)),
             self._chance,
             self._reference_looks,
@@ -173,7 +179,7 @@ class EnvironmentWatch:
             "episodes": {name: episode.state() for name, episode in self._episodes.items()},
             "canaries": self.canaries.state(),
             "duplicates": self.duplicates.state(),
-            "references": self._references,
+            "references": dict(self._references),
             "reference_looks": self._reference_looks,
             "evaluations": self._evaluations,
         }
@@ -187,7 +193,7 @@ class EnvironmentWatch:
             self._episodes.setdefault(name, Episode()).restore(episode)
         self.canaries.restore(state["canaries"])
         self.duplicates.restore(state["duplicates"])
-        self._references = list(state["references"])
+        self._references = dict(state["references"])
         self._reference_looks = state["reference_looks"]
         self._evaluations = state["evaluations"]
 

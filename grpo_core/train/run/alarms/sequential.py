@@ -21,6 +21,9 @@ from typing import Self
 
 from grpo_core.report.statistics import t_quantile
 
+LEAST_CHANCE = 1e-15
+"""The least chance of being wrong that a comparison is made with: 1 minus it is not yet 1."""
+
 
 class ChangeDetector:
     """Report when the mean of numbers from 0 to 1 has risen above a bound.
@@ -140,7 +143,8 @@ class Change:
         """Return whether the mean has risen by more than `by`, with this chance of being wrong."""
         if self.error == 0:
             return self.rise > by
-        quantile = t_quantile(1 - chance, max(3, math.floor(self.freedom)))
+        # 1 - chance must not round to 1.
+        quantile = t_quantile(1 - max(chance, LEAST_CHANCE), max(3, math.floor(self.freedom)))
         return self.rise - by > quantile * self.error
 
     def stays_below(self, chance: float, *, by: float) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.errors import GrpoError, RunStoppedError
 from grpo_core.report.gains import Scores
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.asking import Asking
@@ -15,6 +15,8 @@ from grpo_core.train.run.alarms.seen import Seen
 from grpo_core.train.run.alarms.types import Alarm
 from grpo_core.train.run.method import Batch
 from grpo_core.verify.sources import Source
+
+T = TypeVar("T")
 
 
 class AlarmWatch:
@@ -54,32 +56,43 @@ class AlarmWatch:
             seen = Seen.of(batch.step, batch.groups, source.name)
             if not seen.groups:
                 continue
-            try:
-                if is_due:
-                    alarms += await self._ask(source, watch, seen)
-                    logprobs = await self._asking.reference_logprobs(source)
-                    alarms += watch.measured(seen, logprobs)
-                    if logprobs:
-                        prefix = f"{source.name}/" if len(self._watched) > 1 else ""
-                        metrics[f"{prefix}alarms/reference_logprob"] = fmean(logprobs)
-            except GrpoError as error:
-                self._warn(f"the alarms of {source.name!r} could not be asked: {error}")
+            if is_due:
+                for ask in (self._ask_canaries, self._audit):
+                    alarms += await self._tried(source, ask(source, watch, seen), [])
+                measuring = self._asking.reference_logprobs(source)
+                logprobs = await self._tried(source, measuring, {})
+                alarms += watch.measured(seen, logprobs)
+                if logprobs:
+                    prefix = f"{source.name}/" if len(self._watched) > 1 else ""
+                    metrics[f"{prefix}alarms/reference_logprob"] = fmean(logprobs.values())
             alarms += watch.step(seen)
         batch.clock.lap("alarms")
         metrics["alarms/new"] = float(len(alarms))
         metrics["alarms/active"] = float(sum(watch.active for _, watch in self._watched.values()))
         return alarms, metrics
 
-    async def _ask(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
-        """Return the alarms of canaries and audits."""
+    async def _tried(self, source: Source, asking: Awaitable[T], otherwise: T) -> T:
+        """Return what is asked, or something else where the environment fails."""
+        try:
+            return await asking
+        except RunStoppedError:
+            raise
+        except GrpoError as error:
+            self._warn(f"the alarms of {source.name!r} could not be asked: {error}")
+            return otherwise
+
+    async def _ask_canaries(
+        self, source: Source, watch: EnvironmentWatch, seen: Seen
+    ) -> list[Alarm]:
         references = await self._asking.references(seen)
         asked = await self._asking.canaries(source, seen, references, turn=watch.canaries.turn)
         texts = [answer for answer in references if isinstance(answer, str)]
-        alarms = watch.asked(seen, asked, texts)
+        return watch.asked(seen, asked, texts)
+
+    async def _audit(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
         groups = [scored[0].group for scored in seen.groups]
-        if audited := await self._asking.audited(source, groups):
-            alarms += watch.audited(seen.audited(audited))
-        return alarms
+        audited = await self._asking.audited(source, groups)
+        return watch.audited(seen.audited(audited)) if audited else []
 
     def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
         """Return the alarms that begin with an evaluation.
