@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from grpo_core.protocol.errors import ConfigError, MissingExtraError
 from grpo_core.runs.lines import JsonObject, finite
 
+_NOT_JUDGED: JsonObject = {"error": "not judged", "rewards": {}, "detail": {}, "metrics": {}}
 _REASONS = {"stop": "stop", "length": "max_tokens"}
 """What inspect-ai calls the ends of a rollout; all others are unknown."""
 
@@ -60,14 +62,15 @@ def samples_of(group: JsonObject, model: str) -> Iterator[JsonObject]:
     prompt = group["prompt"]
     asked = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt or ""}]
     for line in group["rollouts"]:
-        verdict = line["verdict"]
-        said = [m["content"] for m in line["messages"] if m["role"] == "assistant"]
+        verdict = line["verdict"] or _NOT_JUDGED
+        messages = line["messages"] or []
+        said = [m["content"] for m in messages if m["role"] == "assistant"]
         yield {
             "id": f"step {group['step']} {group['split']} {group['number']}",
             "epoch": line["attempt"] + 1,
             "input": [_message(message) for message in asked],
             "target": "",
-            "messages": [_message(message) for message in (*asked, *line["messages"])],
+            "messages": [_message(message) for message in (*asked, *messages)],
             "output": _output(line, model, said[-1] if said else ""),
             "scores": _scores(verdict) if verdict["error"] is None else None,
             "metadata": {
@@ -156,6 +159,8 @@ def _results(samples: list[JsonObject]) -> JsonObject:
         for name, score in (sample["scores"] or {}).items():
             value = score["value"]
             number = float(value == "C") if isinstance(value, str) else value
+            if number is None or not math.isfinite(number):
+                continue
             values.setdefault(name, []).append(number)
     return {
         "total_samples": len(samples),

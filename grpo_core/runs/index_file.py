@@ -117,6 +117,8 @@ class IndexFile:
 
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the index in the run folder, or else to a temporary one."""
+        if self._path.is_symlink():  # to whatever file, which is not to be changed
+            return self._open_temporary()
         try:
             return _connect(self._path, self._wait_seconds)
         except sqlite3.OperationalError as error:
@@ -135,9 +137,10 @@ class IndexFile:
         """Return a connection to a temporary index that begins with what the run folder has."""
         if self._temporary is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="grpo-index-"))
-            with contextlib.suppress(OSError):
-                # Without its permissions, since the copy is to be written.
-                shutil.copyfile(self._path, self._temporary / INDEX)
+            if not self._path.is_symlink():
+                with contextlib.suppress(OSError):
+                    # Without its permissions, since the copy is to be written.
+                    shutil.copyfile(self._path, self._temporary / INDEX)
             self._path = self._temporary / INDEX
         try:
             return _connect(self._path, self._wait_seconds)
@@ -189,12 +192,22 @@ class IndexFile:
         if indexed > position:
             drop_from(self._connection, position)
         indexer = Indexer(self._connection)
-        for part in parts:
-            if part.start <= position < part.end and position - start < _CHUNK_BYTES:
-                position = self._add_part(
-                    indexer, part, position, until=start + _CHUNK_BYTES, is_last=part is parts[-1]
-                )
-        indexer.finish()
+        try:
+            for part in parts:
+                if part.start <= position < part.end and position - start < _CHUNK_BYTES:
+                    position = self._add_part(
+                        indexer,
+                        part,
+                        position,
+                        until=start + _CHUNK_BYTES,
+                        is_last=part is parts[-1],
+                    )
+            indexer.finish()
+        except (ValueError, OverflowError, sqlite3.InterfaceError) as error:
+            raise ConfigError(
+                f"{self._log.path} has a damaged line behind byte {start:,} "
+                f"({type(error).__name__}: {error}); remove the line, or name another run"
+            ) from None
         return position, position - start
 
     def _agreed(self, parts: list[Part]) -> int:

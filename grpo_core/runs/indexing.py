@@ -80,7 +80,7 @@ class Indexer:
         self._group = (
             (self._group[0] if self._group else 0) + 1,
             line["step"],
-            key["split"],
+            text_of(key["split"]),
             number,
             *_identity(line),
         )
@@ -95,7 +95,7 @@ class Indexer:
         if not self._belongs(line):
             number = line.get("group")
             if number is None:  # a folder of an older version
-                same = self._group[1:3] == (line["step"], line["key"]["split"])
+                same = self._group[1:3] == (line["step"], text_of(line["key"]["split"]))
                 number = self._group[3] + 1 if same else 0
             self._open_group(line, number, None, None)
             self._has_line = False
@@ -116,7 +116,7 @@ class Indexer:
                 None if advantage is None else fmean(by_turn or [0.0]),
                 int(any(by_turn)),
                 line["tokens"],
-                line["finish"],
+                text_of(line["finish"]),
                 None if "texts_left_out" in line else _digest(text),
                 None if answer is None else text_of(str(answer)),
                 None if error is None else text_of(str(error))[:_LONGEST_ERROR],
@@ -132,7 +132,7 @@ class Indexer:
 
     def _belongs(self, line: JsonObject) -> bool:
         """Return whether a rollout belongs to the last group."""
-        if not self._group or self._group[1:3] != (line["step"], line["key"]["split"]):
+        if not self._group or self._group[1:3] != (line["step"], text_of(line["key"]["split"])):
             return False
         if "group" in line:
             return bool(self._group[3] == line["group"])

@@ -19,6 +19,8 @@ from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 
 JsonObject = dict[str, Any]
+_DEEPEST = 100
+"""Most levels of lists and objects in what is written or shown."""
 _REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable for this user"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None), "make room"),
@@ -31,12 +33,14 @@ class Kind(StrEnum):
 
     STEP = "step"
     EVALUATION = "evaluation"
+    OTHER = "other"
+    """What only a newer version knows."""
 
 
 def kind_of(line: Mapping[str, Any]) -> Kind:
     """Return the kind of a line; one of an older version, which names none, is told by its keys."""
     if "kind" in line:
-        return Kind(line["kind"])
+        return Kind(line["kind"]) if line["kind"] in list(Kind) else Kind.OTHER
     return Kind.EVALUATION if "eval/reward/mean" in line else Kind.STEP
 
 
@@ -180,10 +184,15 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path} cannot be read: {reason}; {advice}, or name another run"
 
 
-def finite(value: Any) -> Any:
-    """Return a copy of the value in which None replaces NaN and infinities, which JSON lacks."""
+def finite(value: Any, *, levels: int = _DEEPEST) -> Any:
+    """Return a copy of the value in which None replaces NaN and infinities, which JSON lacks.
+
+    What is nested deeper than `levels` levels, as only nonsense is, is replaced by a text.
+    """
+    if isinstance(value, (Mapping, list, tuple)) and not levels:
+        return f"nested more than {_DEEPEST} levels deep"
     if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: finite(item, levels=levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [finite(item, levels=levels - 1) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

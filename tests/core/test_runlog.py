@@ -12,9 +12,17 @@ from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder, newest_run
-from grpo_core.runs.lines import read_lines
+from grpo_core.runs.lines import finite, read_lines
 
 CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}, "provenance": {}}
+
+
+def test_what_is_nested_absurdly_deep_becomes_a_text():
+    deep: object = 1.0
+    for _ in range(5_000):
+        deep = [deep]
+    assert "nested more than 100 levels deep" in json.dumps(finite({"detail": deep}))
+    assert finite({"a": [[math.inf]]}) == {"a": [[None]]}
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
