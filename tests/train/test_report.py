@@ -59,6 +59,19 @@ def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None
     assert "window.ran" not in own
 
 
+def test_a_report_replaces_a_link_and_leaves_its_target(run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "precious.txt"
+    target.write_text("precious")
+    (run.path / "report.html").symlink_to(target)
+    assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code == 0
+    assert target.read_text() == "precious"
+    assert not (run.path / "report.html").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, ["report", str(run.path), "--out", str(tmp_path / "pipe")])
+    assert "not a regular file" in f"{done.output}{done.exception}"
+    assert done.exit_code != 0
+
+
 def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
