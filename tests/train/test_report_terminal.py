@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Static
 
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.terminal.dashboard import Dashboard
@@ -76,7 +77,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
     assert "poor" not in best
     assert "poor" in worst
     assert "splendid" not in worst
-    assert newest.count("answer") == 3
+    assert len(re.findall("(poor|splendid|middling) answer", newest)) == 3
     assert "4 eval" in held_out
     assert "5 train" not in held_out.split("step 5, train")[0]
 
@@ -88,6 +89,34 @@ def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: O
     assert r"\u202egnp.exe" in shown
     assert not set(shown) & set("\0\a\u202e\u200b\ud800")
     assert "1 alarms; the last one, step 6: canary paid" in shown
+
+
+def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    add_hostile_groups(run, step=6)
+    sequence = "\x1b]0;owned\x07"
+    log = run.path / "rollouts.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line.get("step") == 6:
+            line["key"] = line.get("key", {}) | {"split": sequence}
+            line["finish"] = sequence
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    alarms = run.path / "alarms.jsonl"
+    alarms.write_text(json.dumps(json.loads(alarms.read_text()) | {"step": sequence}) + "\n")
+    app = Dashboard(open_run)
+
+    async def texts() -> list[str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            await pressed(app, pilot, "n")
+            table = app.query_one("#groups", DataTable)
+            cells = [str(cell) for row in range(2) for cell in table.get_row_at(row)]
+            return [*cells, *(str(static.content) for static in app.query(Static))]
+
+    shown = asyncio.run(texts())
+    assert sum(r"\x1b]0;owned\x07" in text for text in shown) >= 3
+    assert not [text for text in shown if "\x1b" in text or "\x07" in text]
 
 
 def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -> None:

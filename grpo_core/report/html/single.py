@@ -85,7 +85,7 @@ def page_data(runs: Sequence[OpenRun], *, served: bool) -> dict[str, Any]:
 def write_single_file(path: Path, runs: Sequence[OpenRun]) -> int:
     """Write the page of some runs whole or not at all, and return its size in bytes.
 
-    A link at the path is replaced: a run folder may be a stranger's, and its links may lead anywhere.
+    A link at the path is replaced: a stranger's run folder may hold one that leads anywhere.
 
     Raises:
         OSError: the file cannot be written.

@@ -30,7 +30,7 @@ _CURVES = {
 }
 """What is drawn, and its name on the screen."""
 _CELL = 60
-"""Characters of a name in the table."""
+"""Characters of a cell of the table."""
 
 
 class Dashboard(App[None]):
@@ -101,9 +101,7 @@ class Dashboard(App[None]):
         for position, name in enumerate(_CURVES):
             self._show_curve(position, name, columns.get(name, []))
         facts = self._opened.facts(0)
-        self.query_one("#summary", Static).update(
-            Text(summary_text(facts, columns, metrics["evaluations"]["columns"]))
-        )
+        self._say("#summary", summary_text(facts, columns, metrics["evaluations"]["columns"]))
         self._show_groups()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
@@ -144,7 +142,11 @@ class Dashboard(App[None]):
         known = [value for value in values if value is not None]
         self.query_one(f"#curve-{position}", Sparkline).data = known
         last = number(known[-1]) if known else "–"
-        self.query_one(f"#value-{position}", Static).update(Text(f"{_CURVES[name]} {last}"))
+        self._say(f"#value-{position}", f"{_CURVES[name]} {last}")
+
+    def _say(self, widget: str, text: str) -> None:
+        """Show a text of the run; this is the only way for one into a widget beside the table."""
+        self.query_one(widget, Static).update(Text(printable(text)))
 
     def _show_groups(self) -> None:
         """Fill the table; the cursor stays on its group."""
@@ -156,14 +158,15 @@ class Dashboard(App[None]):
         )
         table.clear()
         for group in self._rows:
-            table.add_row(*map(Text, _cells(group)), key=str(group.id))
+            cells = (printable(cell, lines=False, limit=_CELL) for cell in _cells(group))
+            table.add_row(*map(Text, cells), key=str(group.id))
         ids = [group.id for group in self._rows]
         if kept in ids:
             table.move_cursor(row=ids.index(kept))
 
     def _show_group(self, group: int, attempt: int | None) -> None:
         data: dict[str, Any] = self._opened.index.read(group)
-        self.query_one("#text", Static).update(Text(group_text(data, attempt)))
+        self._say("#text", group_text(data, attempt))
         self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
 
 
@@ -179,7 +182,7 @@ def _cells(group: GroupRow) -> tuple[str, ...]:
     ]
     return (
         f"{group.step} {group.split}",
-        printable(f"{group.environment} {group.task}", lines=False, limit=_CELL),
+        f"{group.environment} {group.task}",
         number(group.reward_mean),
         f"{number(group.reward_low)}…{number(group.reward_high)}",
         f"{group.passed}/{group.rollouts}",
