@@ -182,6 +182,20 @@ def test_pictures_are_read_from_the_run_folder_alone(tmp_path: Path) -> None:
     assert set(urls.values()) == {None}
 
 
+def test_a_run_that_goes_back_while_it_is_shown_lacks_groups_and_nothing_breaks(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    log = run.path / "rollouts.jsonl"
+    data = ReportData([open_run])
+    asked_for = {"step": "5", "split": "train", "number": "0"}
+    assert data.answers["group"](asked_for)["prompt"]
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for line in lines if json.loads(line).get("step") != 5))
+    assert data.answers["forensics"]({})["disagreements"] == []
+    assert data.answers["group"](asked_for) is None
+    assert "page-data" in single_file([open_run])
+
+
 def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> None:
     found = forensics(open_run)
     assert {(row["at"], row["low"], row["high"]) for row in found["disagreements"]} >= {
@@ -221,7 +235,7 @@ def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
 
 
 def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run: OpenRun) -> None:
-    row = open_run.index.group(5, "train", 0)
-    assert row is not None
-    texts = [message["content"] for message in open_run.group(row.id)["prompt"]]
+    shown = open_run.group_at(5, "train", 0)
+    assert shown is not None
+    texts = [message["content"] for message in shown["prompt"]]
     assert texts == [ODD, SCRIPT]

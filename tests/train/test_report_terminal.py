@@ -144,3 +144,22 @@ def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: P
     (first, *_) = played(Dashboard(opened), "b", "n", "s")
     opened.close()
     assert "step 0 of 1" in first
+
+
+def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    log = run.path / "rollouts.jsonl"
+    kept = log.read_bytes()
+    run.rollouts(5, group(3, "cut off", ["gone"], [verdict(1.0)]), [0.0])
+    app = Dashboard(open_run)
+
+    async def play() -> tuple[str, str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            before = await settled(app, pilot)
+            log.write_bytes(kept)
+            return before, await pressed(app, pilot, "n")
+
+    before, after = asyncio.run(play())
+    assert "cut off" in before
+    assert "this group is no longer in the log" in after

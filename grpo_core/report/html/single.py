@@ -135,7 +135,10 @@ def _chunks(run: OpenRun, rows: Sequence[GroupRow]) -> Iterator[list[JsonObject]
     groups: list[JsonObject] = []
     characters = 0
     for row in rows:
-        group = run.group(row.id)
+        group = run.group_at(row.step, row.split, row.number)
+        if group is None:  # the run has gone back to a checkpoint since
+            continue
+        group |= {"id": row.id}  # what the sample knows it by, even if the index was made anew
         groups.append(group)
         characters += len(json.dumps(group))
         if characters >= _CHUNK_CHARACTERS:

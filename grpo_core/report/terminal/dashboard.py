@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -12,6 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Sparkline, Static
 
 from grpo_core.calls.printable import printable
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.terminal.texts import group_text, number, summary_text
 from grpo_core.runs.index import Filter, GroupRow, Range, RolloutRow
@@ -29,6 +30,7 @@ _CURVES = {
     "groups/dead": "dead groups",
 }
 """What is drawn, and its name on the screen."""
+_GONE = "this group is no longer in the log: the run has gone back to a checkpoint"
 _CELL = 60
 """Characters of a cell of the table."""
 
@@ -107,13 +109,15 @@ class Dashboard(App[None]):
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Show the group of the row."""
         if event.row_key is not None and event.row_key.value is not None:
-            self._show_group(int(event.row_key.value), None)
+            shown = [row for row in self._rows if str(row.id) == event.row_key.value]
+            for row in shown:  # none if the table was filled anew since
+                self._show_group(row, None)
 
     def action_newest(self) -> None:
         """Go to the newest group."""
         self.query_one("#groups", DataTable).move_cursor(row=0)
         if self._rows:
-            self._show_group(self._rows[0].id, None)
+            self._show_group(self._rows[0], None)
 
     def action_split(self) -> None:
         """Show groups of training alone, then those of evaluations alone, then all again."""
@@ -136,7 +140,9 @@ class Dashboard(App[None]):
             limit=1,
         )
         for rollout in rollouts:
-            self._show_group(rollout.group, rollout.attempt)
+            for row in self._rows:
+                if row.id == rollout.group:
+                    self._show_group(row, rollout.attempt)
 
     def _show_curve(self, position: int, name: str, values: Sequence[float | None]) -> None:
         known = [value for value in values if value is not None]
@@ -164,9 +170,13 @@ class Dashboard(App[None]):
         if kept in ids:
             table.move_cursor(row=ids.index(kept))
 
-    def _show_group(self, group: int, attempt: int | None) -> None:
-        data: dict[str, Any] = self._opened.index.read(group)
-        self._say("#text", group_text(data, attempt))
+    def _show_group(self, row: GroupRow, attempt: int | None) -> None:
+        try:
+            data = self._opened.read(row.step, row.split, row.number)
+            text = _GONE if data is None else group_text(data, attempt)
+        except ConfigError as error:
+            text = str(error)
+        self._say("#text", text)
         self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
 
 
