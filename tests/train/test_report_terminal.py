@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.terminal.dashboard import Dashboard
+from grpo_core.report.terminal.screen import show_in_terminal
 from grpo_core.runs.folder import RunFolder
 
 from .report_runs import add_hostile_groups, group, trained_run, verdict
@@ -163,3 +166,34 @@ def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
     before, after = asyncio.run(play())
     assert "cut off" in before
     assert "this group is no longer in the log" in after
+
+
+def test_a_file_that_cannot_be_read_is_named_and_read_again_later(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    app = Dashboard(open_run)
+    alarms = run.path / "alarms.jsonl"
+
+    async def play() -> tuple[str, str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            await pilot.pause()
+            alarms.write_text("no JSON\n")
+            broken = await pressed(app, pilot, "r")
+            alarms.write_text("")
+            return broken, await pressed(app, pilot, "r")
+
+    broken, mended = asyncio.run(play())
+    assert "alarms.jsonl, line 1 is damaged" in broken
+    assert "step 4 of 4" in mended
+
+
+def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(
+    open_run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Dashboard) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(Dashboard, "get_driver_class", lambda self: HeadlessDriver)
+    monkeypatch.setattr(Dashboard, "action_refresh", fail)
+    with pytest.raises(GrpoError, match="ended by the fault"):
+        show_in_terminal(open_run)

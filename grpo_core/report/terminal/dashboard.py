@@ -93,7 +93,14 @@ class Dashboard(App[None]):
         self.set_interval(_SECONDS, self.action_refresh)
 
     def action_refresh(self) -> None:
-        """Read what is new, and show it if there is something."""
+        """Read what is new, and show it; what cannot be read is said, and tried again later."""
+        try:
+            self._refresh()
+        except ConfigError as error:
+            self._revision = ""
+            self._say("#summary", str(error))
+
+    def _refresh(self) -> None:
         self._opened.index.extend()
         if self._opened.revision == self._revision:
             return
