@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -32,6 +33,21 @@ from grpo_core.runs.folder import RunFolder
 
 from .report_runs import ODD, SCRIPT, add_hostile_groups, add_rollouts, group, trained_run, verdict
 from .test_old_folders import ARCHIVE
+
+WRONG_QUERIES = (
+    "run=7",
+    "run=-1",
+    "tokens_from=x",
+    "order=id;drop",
+    "text=a%00b",
+    "environment=%ED%A0%80",
+    "reward_from=nan",
+    "steps_to=inf",
+    "task=1e300",
+    "task=0.5",
+    "page=9e18",
+    "run=" + "9" * 5000,
+)
 
 
 @pytest.fixture
@@ -57,6 +73,19 @@ def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None
     assert not re.search(r"\b(src|href)=", own)
     assert "default-src 'none'" in text
     assert "window.ran" not in own
+
+
+def test_a_report_replaces_a_link_and_leaves_its_target(run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "precious.txt"
+    target.write_text("precious")
+    (run.path / "report.html").symlink_to(target)
+    assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code == 0
+    assert target.read_text() == "precious"
+    assert not (run.path / "report.html").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(app, ["report", str(run.path), "--out", str(tmp_path / "pipe")])
+    assert "not a regular file" in f"{done.output}{done.exception}"
+    assert done.exit_code != 0
 
 
 def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
@@ -100,7 +129,11 @@ def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run: 
             assert asked(port, page, good, {"Sec-Fetch-Site": "cross-site"})[0] == 403
             assert asked(port, f"{page}api/nothing", good)[0] == 404
             assert asked(port, f"{page}../../config.json", good)[0] == 404
-            for wrong in ("run=7", "run=0&tokens_from=x", "run=0&order=id;drop"):
+            assert asked(port, page, "localhost")[0] == 200  # at port 80, browsers name none
+            status, _, headers = asked(port, f"/{server.token}", good)
+            assert (status, headers["Location"]) == (302, page)
+            assert asked(port, "http://[", good)[0] == 400
+            for wrong in WRONG_QUERIES:
                 status, answer, _ = asked(port, f"{page}api/groups?{wrong}", good)
                 assert (status, list(json.loads(answer))) == (400, ["error"]), wrong
             _, _, headers = asked(port, page, good)
@@ -165,8 +198,43 @@ def test_pictures_are_read_from_the_run_folder_alone(tmp_path: Path) -> None:
     shown = pictures_of({**named, "text": "see a.svg", "whole": str(tmp_path / "secret.png")}, run)
     urls = {one["name"]: one.get("url") for one in shown}
     assert urls.pop("a.png") == "data:image/png;base64,cGl4ZWxz"
-    assert len(urls) == 5
+    assert len(urls) == 3  # three of the names lead to one file
     assert set(urls.values()) == {None}
+
+
+def test_hostile_pictures_neither_block_the_page_nor_fill_it(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"pixels")
+    os.mkfifo(tmp_path / "pipe.png")
+    os.symlink("two.png", tmp_path / "one.png")
+    os.symlink("one.png", tmp_path / "two.png")
+    (tmp_path / "notes.txt").write_text("text")
+    os.symlink("notes.txt", tmp_path / "link.png")
+    spellings = ["./" * number + "a.png" for number in range(200)]
+    odd = ["pipe.png", "one.png", "link.png"]
+    shown = pictures_of({"pictures": [*spellings, *odd]}, tmp_path)
+    assert [one["name"] for one in shown if "url" in one] == ["a.png"]
+    assert [one["name"] for one in shown if "reason" in one] == odd
+    large = [f"{number}.png" for number in range(20)]
+    for name in large:
+        (tmp_path / name).write_bytes(b"p" * (3 << 20))
+    shown = pictures_of({"pictures": large}, tmp_path)
+    assert sum("url" in one for one in shown) == 5  # of 3 MB each, at most 16 MB
+    assert len(shown) == 17
+    assert "all after it are left out" in shown[-1]["reason"]
+
+
+def test_a_run_that_goes_back_while_it_is_shown_lacks_groups_and_nothing_breaks(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    log = run.path / "rollouts.jsonl"
+    data = ReportData([open_run])
+    asked_for = {"step": "5", "split": "train", "number": "0"}
+    assert data.answers["group"](asked_for)["prompt"]
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for line in lines if json.loads(line).get("step") != 5))
+    assert data.answers["forensics"]({})["disagreements"] == []
+    assert data.answers["group"](asked_for) is None
+    assert "page-data" in single_file([open_run])
 
 
 def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> None:
@@ -191,6 +259,25 @@ def test_phrases_that_all_texts_share_are_no_finding() -> None:
     assert (row["phrase"], row["paid"], row["rest"]) == ("trust me", 50, 0)
 
 
+def test_many_phrases_are_compared_in_a_short_time() -> None:
+    words = " ".join(f"word{number}" for number in range(3000))
+    begun = time.perf_counter()
+    assert len(frequent_phrases([words] * 30, ["other"] * 30)) == 25
+    assert time.perf_counter() - begun < 10
+
+
+def test_metrics_of_a_newer_version_are_left_out_and_a_line_without_a_step_is_an_error(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    path = run.path / "metrics.jsonl"
+    good, before = path.read_text(), open_run.metrics()
+    path.write_text(good + '{"kind": "something new", "step": 1}\n{"kind": ["odd"]}\n')
+    assert open_run.metrics() == before
+    path.write_text(good + '{"kind": "step", "loss": 1.0}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line whose step is None"):
+        open_run.metrics()
+
+
 def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
     steps = {
         "step": [float(step) for step in range(50)],
@@ -208,7 +295,7 @@ def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
 
 
 def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run: OpenRun) -> None:
-    row = open_run.index.group(5, "train", 0)
-    assert row is not None
-    texts = [message["content"] for message in open_run.group(row.id)["prompt"]]
+    shown = open_run.group_at(5, "train", 0)
+    assert shown is not None
+    texts = [message["content"] for message in shown["prompt"]]
     assert texts == [ODD, SCRIPT]

@@ -324,6 +324,15 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
         page.route("**/api/**", lambda route: route.abort())
         page.wait_for_selector("#live.bad", timeout=20_000)
         assert page.inner_text("#live") == "server gone"
+        page.unroute("**/api/**")
+        damaged = {"status": 400, "json": {"error": "alarms.jsonl is damaged"}}
+        page.route("**/api/**", lambda route: route.fulfill(**damaged))
+        page.wait_for_function(
+            "document.querySelector('#live').textContent === 'alarms.jsonl is damaged'"
+        )
+        page.reload()
+        page.wait_for_selector("main [role=alert]")
+        assert page.inner_text("main [role=alert]") == "alarms.jsonl is damaged"
         context.close()
         server.shutdown()
         thread.join()

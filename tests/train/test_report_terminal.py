@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import html
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Static
 
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.terminal.dashboard import Dashboard
+from grpo_core.report.terminal.screen import show_in_terminal
 from grpo_core.runs.folder import RunFolder
 
 from .report_runs import add_hostile_groups, group, trained_run, verdict
@@ -76,7 +80,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
     assert "poor" not in best
     assert "poor" in worst
     assert "splendid" not in worst
-    assert newest.count("answer") == 3
+    assert len(re.findall("(poor|splendid|middling) answer", newest)) == 3
     assert "4 eval" in held_out
     assert "5 train" not in held_out.split("step 5, train")[0]
 
@@ -88,6 +92,34 @@ def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: O
     assert r"\u202egnp.exe" in shown
     assert not set(shown) & set("\0\a\u202e\u200b\ud800")
     assert "1 alarms; the last one, step 6: canary paid" in shown
+
+
+def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    add_hostile_groups(run, step=6)
+    sequence = "\x1b]0;owned\x07"
+    log = run.path / "rollouts.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if line.get("step") == 6:
+            line["key"] = line.get("key", {}) | {"split": sequence}
+            line["finish"] = sequence
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    alarms = run.path / "alarms.jsonl"
+    alarms.write_text(json.dumps(json.loads(alarms.read_text()) | {"step": sequence}) + "\n")
+    app = Dashboard(open_run)
+
+    async def texts() -> list[str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            await pressed(app, pilot, "n")
+            table = app.query_one("#groups", DataTable)
+            cells = [str(cell) for row in range(2) for cell in table.get_row_at(row)]
+            return [*cells, *(str(static.content) for static in app.query(Static))]
+
+    shown = asyncio.run(texts())
+    assert sum(r"\x1b]0;owned\x07" in text for text in shown) >= 3
+    assert not [text for text in shown if "\x1b" in text or "\x07" in text]
 
 
 def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -> None:
@@ -115,3 +147,53 @@ def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: P
     (first, *_) = played(Dashboard(opened), "b", "n", "s")
     opened.close()
     assert "step 0 of 1" in first
+
+
+def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    log = run.path / "rollouts.jsonl"
+    kept = log.read_bytes()
+    run.rollouts(5, group(3, "cut off", ["gone"], [verdict(1.0)]), [0.0])
+    app = Dashboard(open_run)
+
+    async def play() -> tuple[str, str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            before = await settled(app, pilot)
+            log.write_bytes(kept)
+            return before, await pressed(app, pilot, "n")
+
+    before, after = asyncio.run(play())
+    assert "cut off" in before
+    assert "this group is no longer in the log" in after
+
+
+def test_a_file_that_cannot_be_read_is_named_and_read_again_later(
+    run: RunFolder, open_run: OpenRun
+) -> None:
+    app = Dashboard(open_run)
+    alarms = run.path / "alarms.jsonl"
+
+    async def play() -> tuple[str, str]:
+        async with app.run_test(size=(150, 45)) as pilot:
+            await pilot.pause()
+            alarms.write_text("no JSON\n")
+            broken = await pressed(app, pilot, "r")
+            alarms.write_text("")
+            return broken, await pressed(app, pilot, "r")
+
+    broken, mended = asyncio.run(play())
+    assert "alarms.jsonl, line 1 is damaged" in broken
+    assert "step 4 of 4" in mended
+
+
+def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(
+    open_run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Dashboard) -> None:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(Dashboard, "get_driver_class", lambda self: HeadlessDriver)
+    monkeypatch.setattr(Dashboard, "action_refresh", fail)
+    with pytest.raises(GrpoError, match="ended by the fault"):
+        show_in_terminal(open_run)

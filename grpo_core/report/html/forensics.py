@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.html.phrases import TEXT_CHARACTERS, frequent_phrases
 from grpo_core.report.html.series import Columns
+from grpo_core.runs.lines import JsonObject
 
 MOST_ROWS = 50
 """Of disagreements and of flips."""
@@ -52,7 +53,7 @@ def forensics(run: OpenRun) -> dict[str, Any]:
         "trends": trends(metrics["steps"]["columns"], metrics["evaluations"]["columns"]),
         "disagreements": [
             {
-                "at": _place(run, found.group),
+                "at": at,
                 "environment": found.environment,
                 "answer": found.answer,
                 "low": found.low,
@@ -60,6 +61,7 @@ def forensics(run: OpenRun) -> dict[str, Any]:
                 "rollouts": found.rollouts,
             }
             for found in disagreements
+            if (at := _place(run, found.group)) is not None
         ],
         "flips": [
             {
@@ -68,10 +70,12 @@ def forensics(run: OpenRun) -> dict[str, Any]:
                 "task": flip.task,
                 "seed": flip.seed,
                 "level": flip.level,
-                "passed_at": _place(run, flip.passed_group),
-                "failed_at": _place(run, flip.failed_group),
+                "passed_at": passed_at,
+                "failed_at": failed_at,
             }
             for flip in flips
+            if (passed_at := _place(run, flip.passed_group)) is not None
+            and (failed_at := _place(run, flip.failed_group)) is not None
         ],
         "phrases": _phrases(run),
         "cut": f"Of {' and '.join(cut)}, the first {MOST_ROWS} are listed." if cut else None,
@@ -130,10 +134,18 @@ def _change(values: Sequence[float | None]) -> dict[str, Any] | None:
     }
 
 
-def _place(run: OpenRun, group: int) -> str:
-    """Return the place of a group of the index in addresses of the page."""
-    data = run.index.read(group)
-    return f"{data['step']}/{data['split']}/{data['number']}"
+def _read(run: OpenRun, group: int) -> JsonObject | None:
+    """Return a group of the index, or None if the run has gone back to a checkpoint since."""
+    try:
+        return run.index.read(group)
+    except KeyError:
+        return None
+
+
+def _place(run: OpenRun, group: int) -> str | None:
+    """Return the place of a group of the index in addresses of the page, if it is still there."""
+    data = _read(run, group)
+    return None if data is None else f"{data['step']}/{data['split']}/{data['number']}"
 
 
 def _phrases(run: OpenRun) -> dict[str, Any]:
@@ -166,9 +178,10 @@ def _phrases(run: OpenRun) -> dict[str, Any]:
 
 def _paid_texts(run: OpenRun, group: int) -> list[tuple[float, str]]:
     """Return the reward and what the policy said of each scored rollout of a group."""
+    data = _read(run, group)
     return [
         (rollout["verdict"]["total"], _said(rollout["messages"]))
-        for rollout in run.index.read(group)["rollouts"]
+        for rollout in (data["rollouts"] if data else ())
         if rollout["verdict"] and rollout["verdict"]["error"] is None and rollout.get("messages")
     ]
 

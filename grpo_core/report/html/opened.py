@@ -20,6 +20,9 @@ from grpo_core.runs.lines import JsonObject, read_lines, unreadable
 WARNING = "warning, step "
 """How an entry of log.txt begins that is a warning."""
 
+_TRIES = 3
+"""To read a group while the index changes."""
+
 
 def place_of(row: GroupRow) -> str:
     """Return the name of a group in addresses of the page."""
@@ -111,23 +114,32 @@ class OpenRun:
         """Return how many groups and rollouts match; of a frequent text that takes seconds."""
         return asdict(self.index.count(query.where))
 
-    def group(self, group: int) -> JsonObject:
-        """Return a group with its rollouts and the pictures of their verdicts.
+    def read(self, step: int, split: str, number: int) -> JsonObject | None:
+        """Return the group at a place as the log holds it, or None if there is none.
 
-        Args:
-            group: its number in the index.
+        A group is sought by its place, because its number in the index may become that of another
+        group, or of none, when the run goes back to a checkpoint.
         """
-        data = self.index.read(group)
-        for rollout in data["rollouts"]:
+        for _ in range(_TRIES):
+            row = self.index.group(step, split, number)
+            if row is None:
+                return None
+            try:
+                data = self.index.read(row.id)
+            except KeyError:  # the index has dropped it since
+                continue
+            if (data["step"], data["split"], data["number"]) == (step, split, number):
+                return data
+        return None
+
+    def group_at(self, step: int, split: str, number: int) -> JsonObject | None:
+        """Return the group at a place, with the pictures of its verdicts, or None."""
+        data = self.read(step, split, number)
+        for rollout in data["rollouts"] if data else ():
             detail = (rollout.get("verdict") or {}).get("detail") or {}
             if pictures := pictures_of(detail, self.path):
                 rollout["pictures"] = pictures
         return data
-
-    def group_at(self, step: int, split: str, number: int) -> JsonObject | None:
-        """Return the group at a place, or None if there is none."""
-        row = self.index.group(step, split, number)
-        return None if row is None else self.group(row.id)
 
     @cached_property
     def vocabulary(self) -> Sequence[str] | None:

@@ -16,6 +16,8 @@ _LEAST_SHARE = 0.02
 _LEAST_TEXTS = 5
 _LEAST_Z = 3.0
 _MOST_PHRASES = 25
+_COMPARED = 400
+"""The strongest phrases, each of which is compared with each."""
 TEXT_CHARACTERS = 20_000
 """What is read of one text."""
 
@@ -56,7 +58,7 @@ def frequent_phrases(paid: Sequence[str], rest: Sequence[str]) -> list[dict[str,
     )
     return [
         {"phrase": " ".join(phrase), "paid": a, "rest": b, "z": z}
-        for z, phrase, a, b in _without_parts(strongest)[:_MOST_PHRASES]
+        for z, phrase, a, b in _without_parts(strongest[:_COMPARED])[:_MOST_PHRASES]
     ]
 
 

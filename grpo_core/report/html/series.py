@@ -8,6 +8,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.statistics import t_quantile
 from grpo_core.runs.index import Filter, RolloutIndex
 from grpo_core.runs.lines import JsonObject, Kind, kind_of
@@ -23,12 +24,18 @@ def chart_series(lines: Iterable[JsonObject], index: RolloutIndex) -> dict[str, 
     intervals of 95 % over their tasks, where the log holds their rollouts.
 
     Args:
-        lines: the lines of metrics.jsonl.
+        lines: the lines of metrics.jsonl; those of an unknown kind, as a newer version may write,
+            are left out.
         index: the rollouts of the run.
+
+    Raises:
+        ConfigError: a line names no step.
     """
-    lines = list(lines)
-    steps = columns_of([line for line in lines if kind_of(line) is Kind.STEP])
-    evaluations = columns_of([line for line in lines if kind_of(line) is Kind.EVALUATION])
+    of_kind: dict[Kind, list[JsonObject]] = {kind: [] for kind in Kind}
+    for line in lines:
+        if "kind" not in line or line["kind"] in list(Kind):
+            of_kind[kind_of(line)].append(line)
+    steps, evaluations = columns_of(of_kind[Kind.STEP]), columns_of(of_kind[Kind.EVALUATION])
     for name in [name for name in steps if name.endswith("groups/mixed")]:
         dead = [None if value is None else 1 - value for value in steps[name]]
         steps[name.replace("groups/mixed", "groups/dead")] = dead
@@ -42,7 +49,17 @@ def chart_series(lines: Iterable[JsonObject], index: RolloutIndex) -> dict[str, 
 
 
 def columns_of(lines: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return the numbers of the lines by name; a repeated step keeps its last line."""
+    """Return the numbers of the lines by name; a repeated step keeps its last line.
+
+    Raises:
+        ConfigError: a line names no step.
+    """
+    for line in lines:
+        if type(line.get("step")) is not int:
+            raise ConfigError(
+                f"metrics.jsonl has a line whose step is {line.get('step')!r}, not a whole number; "
+                "remove the line, or name another run"
+            )
     by_step = {line["step"]: line for line in lines}
     kept = [by_step[step] for step in sorted(by_step)]
     names = dict.fromkeys(name for line in kept for name in line)

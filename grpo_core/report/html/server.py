@@ -11,14 +11,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.compared import comparison
 from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.html.page import html_page, security_policy
-from grpo_core.report.html.query import read_query
+from grpo_core.report.html.query import read_parameters, read_query, whole_number
 from grpo_core.report.html.single import page_data
 from grpo_core.runs.lines import finite
 
@@ -60,16 +60,15 @@ class ReportData:
         return self._runs[self._run_number(asked, "run")]
 
     def _run_number(self, asked: Parameters, name: str) -> int:
-        text = asked.get(name, "0")
-        if not text.isdecimal() or int(text) >= len(self._runs):
-            raise ConfigError(f"{name} is {text!r}, and there are {len(self._runs)} runs from 0 on")
-        return int(text)
+        number = whole_number(asked, name) or 0
+        if not 0 <= number < len(self._runs):
+            raise ConfigError(f"{name} is {number}, and there are {len(self._runs)} runs from 0 on")
+        return number
 
     def _group(self, asked: Parameters) -> Any:
-        numbers = [asked.get(name, "") for name in ("step", "number")]
-        if not all(text.isdecimal() for text in numbers):
-            raise ConfigError("step and number must be whole numbers")
-        step, number = map(int, numbers)
+        step, number = (whole_number(asked, name) for name in ("step", "number"))
+        if step is None or number is None:
+            raise ConfigError("step and number are missing; name a group by both and its split")
         return self._run(asked).group_at(step, asked.get("split", ""), number)
 
     def _forensics(self, asked: Parameters) -> Any:
@@ -132,33 +131,38 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a GET; there are no other methods, because nothing can be changed."""
-        address = urlsplit(self.path)
-        token, _, path = address.path.removeprefix("/").partition("/")
+        try:
+            address = urlsplit(self.path)
+        except ValueError as error:  # such as "//[", which is no address
+            self._answer(HTTPStatus.BAD_REQUEST, {"error": f"the address is wrong: {error}"})
+            return
+        token, slash, path = address.path.removeprefix("/").partition("/")
         if not self._is_for_us() or not hmac.compare_digest(
             token.encode(), self.server.token.encode()
         ):
             self._answer(
                 HTTPStatus.FORBIDDEN, {"error": "open the address that grpo watch printed"}
             )
+        elif not slash:  # the page asks for addresses below its own
+            self._send(HTTPStatus.FOUND, "", "text/plain", {"Location": f"/{token}/"})
         elif path == "":
             self._send(HTTPStatus.OK, html_page({"served": True}), "text/html; charset=utf-8")
         elif (name := path.removeprefix("api/")) in self.server.data.answers:
-            asked = dict(parse_qsl(address.query, keep_blank_values=True, errors="surrogatepass"))
-            self._answer(*self._data(name, asked))
+            self._answer(*self._data(name, address.query))
         else:
             self._answer(HTTPStatus.NOT_FOUND, {"error": "there is nothing at this address"})
 
     def _is_for_us(self) -> bool:
         """Tell whether the request names this machine, and comes from this page or a person."""
-        name = self.headers.get("Host", "").rpartition(":")[0]
+        name = self.headers.get("Host", "").partition(":")[0]  # browsers leave out port 80
         return name in _NAMES and self.headers.get("Sec-Fetch-Site", "none") in (
             "none",
             "same-origin",
         )
 
-    def _data(self, name: str, asked: Parameters) -> tuple[HTTPStatus, Any]:
+    def _data(self, name: str, query: str) -> tuple[HTTPStatus, Any]:
         try:
-            return HTTPStatus.OK, self.server.data.answers[name](asked)
+            return HTTPStatus.OK, self.server.data.answers[name](read_parameters(query))
         except ConfigError as error:
             return HTTPStatus.BAD_REQUEST, {"error": str(error)}
         except Exception as error:  # noqa: BLE001  # the page says it; the server goes on
@@ -171,7 +175,9 @@ class _Handler(BaseHTTPRequestHandler):
         text = json.dumps(finite(data), allow_nan=False)
         self._send(status, text, "application/json")
 
-    def _send(self, status: HTTPStatus, text: str, kind: str) -> None:
+    def _send(
+        self, status: HTTPStatus, text: str, kind: str, more: Mapping[str, str] | None = None
+    ) -> None:
         body = text.encode()
         self.send_response(status)
         for name, value in (
@@ -183,6 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             ("Referrer-Policy", "no-referrer"),
             ("Cross-Origin-Resource-Policy", "same-origin"),
             ("Cross-Origin-Opener-Policy", "same-origin"),
+            *(more or {}).items(),
         ):
             self.send_header(name, value)
         self.end_headers()

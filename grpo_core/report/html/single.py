@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from grpo_core.report.html.compared import comparison
 from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun, place_of
 from grpo_core.report.html.page import html_page, packed
+from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.index import GroupRow, RolloutRow
 from grpo_core.runs.lines import JsonObject
 
@@ -81,10 +83,18 @@ def page_data(runs: Sequence[OpenRun], *, served: bool) -> dict[str, Any]:
 
 
 def write_single_file(path: Path, runs: Sequence[OpenRun]) -> int:
-    """Write the page of some runs, and return its size in bytes."""
-    data = single_file(runs).encode()
-    path.write_bytes(data)
-    return len(data)
+    """Write the page of some runs whole or not at all, and return its size in bytes.
+
+    A link at the path is replaced: a stranger's run folder may hold one that leads anywhere.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if path.exists() and not path.is_file():  # such as /dev/null, which must stay what it is
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    text = single_file(runs)
+    write_whole(path, text)
+    return len(text.encode())
 
 
 def _order(facts: JsonObject, rows: Sequence[GroupRow]) -> list[GroupRow]:
@@ -125,7 +135,10 @@ def _chunks(run: OpenRun, rows: Sequence[GroupRow]) -> Iterator[list[JsonObject]
     groups: list[JsonObject] = []
     characters = 0
     for row in rows:
-        group = run.group(row.id)
+        group = run.group_at(row.step, row.split, row.number)
+        if group is None:  # the run has gone back to a checkpoint since
+            continue
+        group |= {"id": row.id}  # what the sample knows it by, even if the index was made anew
         groups.append(group)
         characters += len(json.dumps(group))
         if characters >= _CHUNK_CHARACTERS:

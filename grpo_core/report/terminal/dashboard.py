@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -12,6 +12,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Sparkline, Static
 
 from grpo_core.calls.printable import printable
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.terminal.texts import group_text, number, summary_text
 from grpo_core.runs.index import Filter, GroupRow, Range, RolloutRow
@@ -29,8 +30,9 @@ _CURVES = {
     "groups/dead": "dead groups",
 }
 """What is drawn, and its name on the screen."""
+_GONE = "this group is no longer in the log: the run has gone back to a checkpoint"
 _CELL = 60
-"""Characters of a name in the table."""
+"""Characters of a cell of the table."""
 
 
 class Dashboard(App[None]):
@@ -91,7 +93,14 @@ class Dashboard(App[None]):
         self.set_interval(_SECONDS, self.action_refresh)
 
     def action_refresh(self) -> None:
-        """Read what is new, and show it if there is something."""
+        """Read what is new, and show it; what cannot be read is said, and tried again later."""
+        try:
+            self._refresh()
+        except ConfigError as error:
+            self._revision = ""
+            self._say("#summary", str(error))
+
+    def _refresh(self) -> None:
         self._opened.index.extend()
         if self._opened.revision == self._revision:
             return
@@ -101,21 +110,21 @@ class Dashboard(App[None]):
         for position, name in enumerate(_CURVES):
             self._show_curve(position, name, columns.get(name, []))
         facts = self._opened.facts(0)
-        self.query_one("#summary", Static).update(
-            Text(summary_text(facts, columns, metrics["evaluations"]["columns"]))
-        )
+        self._say("#summary", summary_text(facts, columns, metrics["evaluations"]["columns"]))
         self._show_groups()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Show the group of the row."""
         if event.row_key is not None and event.row_key.value is not None:
-            self._show_group(int(event.row_key.value), None)
+            shown = [row for row in self._rows if str(row.id) == event.row_key.value]
+            for row in shown:  # none if the table was filled anew since
+                self._show_group(row, None)
 
     def action_newest(self) -> None:
         """Go to the newest group."""
         self.query_one("#groups", DataTable).move_cursor(row=0)
         if self._rows:
-            self._show_group(self._rows[0].id, None)
+            self._show_group(self._rows[0], None)
 
     def action_split(self) -> None:
         """Show groups of training alone, then those of evaluations alone, then all again."""
@@ -138,13 +147,19 @@ class Dashboard(App[None]):
             limit=1,
         )
         for rollout in rollouts:
-            self._show_group(rollout.group, rollout.attempt)
+            for row in self._rows:
+                if row.id == rollout.group:
+                    self._show_group(row, rollout.attempt)
 
     def _show_curve(self, position: int, name: str, values: Sequence[float | None]) -> None:
         known = [value for value in values if value is not None]
         self.query_one(f"#curve-{position}", Sparkline).data = known
         last = number(known[-1]) if known else "–"
-        self.query_one(f"#value-{position}", Static).update(Text(f"{_CURVES[name]} {last}"))
+        self._say(f"#value-{position}", f"{_CURVES[name]} {last}")
+
+    def _say(self, widget: str, text: str) -> None:
+        """Show a text of the run; this is the only way for one into a widget beside the table."""
+        self.query_one(widget, Static).update(Text(printable(text)))
 
     def _show_groups(self) -> None:
         """Fill the table; the cursor stays on its group."""
@@ -156,14 +171,19 @@ class Dashboard(App[None]):
         )
         table.clear()
         for group in self._rows:
-            table.add_row(*map(Text, _cells(group)), key=str(group.id))
+            cells = (printable(cell, lines=False, limit=_CELL) for cell in _cells(group))
+            table.add_row(*map(Text, cells), key=str(group.id))
         ids = [group.id for group in self._rows]
         if kept in ids:
             table.move_cursor(row=ids.index(kept))
 
-    def _show_group(self, group: int, attempt: int | None) -> None:
-        data: dict[str, Any] = self._opened.index.read(group)
-        self.query_one("#text", Static).update(Text(group_text(data, attempt)))
+    def _show_group(self, row: GroupRow, attempt: int | None) -> None:
+        try:
+            data = self._opened.read(row.step, row.split, row.number)
+            text = _GONE if data is None else group_text(data, attempt)
+        except ConfigError as error:
+            text = str(error)
+        self._say("#text", text)
         self.query_one("#detail", VerticalScroll).scroll_home(animate=False)
 
 
@@ -179,7 +199,7 @@ def _cells(group: GroupRow) -> tuple[str, ...]:
     ]
     return (
         f"{group.step} {group.split}",
-        printable(f"{group.environment} {group.task}", lines=False, limit=_CELL),
+        f"{group.environment} {group.task}",
         number(group.reward_mean),
         f"{number(group.reward_low)}…{number(group.reward_high)}",
         f"{group.passed}/{group.rollouts}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_core.protocol.errors import MissingExtraError
+from grpo_core.protocol.errors import GrpoError, MissingExtraError
 from grpo_core.report.html.opened import OpenRun
 
 
@@ -11,9 +11,16 @@ def show_in_terminal(run: OpenRun) -> None:
 
     Raises:
         MissingExtraError: textual is not installed.
+        GrpoError: the screen ended by a fault; its report stands in the terminal.
     """
     try:
         from grpo_core.report.terminal.dashboard import Dashboard
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo watch --text", "watch", package=error.name or "") from None
-    Dashboard(run).run()
+    dashboard = Dashboard(run)
+    dashboard.run()
+    if dashboard.return_code:  # Textual prints the fault, and raises nothing
+        raise GrpoError(
+            "the dashboard ended by the fault that is printed above; "
+            "`grpo watch` without --text shows the run in a browser"
+        )

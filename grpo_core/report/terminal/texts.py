@@ -1,4 +1,7 @@
-"""Say in plain lines what a run and a group of it are; every line is printable."""
+"""Say in plain lines what a run and a group of it are.
+
+What comes from the run is cut to a length here; the dashboard makes the whole of a text printable.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any
 from grpo_core.calls.printable import printable
 from grpo_core.report.html.series import Columns
 
+_LINE_CHARACTERS = 400
+"""The most characters of one line."""
 _TEXT_CHARACTERS = 20_000
 """The most characters of one message; `grpo report` shows all."""
 
@@ -38,11 +43,8 @@ def summary_text(facts: Mapping[str, Any], steps: Columns, evaluations: Columns)
         parts.append(f"{number(seconds)} s a step")
     text = " · ".join(parts)
     for alarm in facts["alarms"][-1:]:
-        said = printable(alarm["message"], lines=False, limit=300)
-        name = printable(alarm["name"], lines=False)
-        text += (
-            f"\n{len(facts['alarms'])} alarms; the last one, step {alarm['step']}: {name}. {said}"
-        )
+        last = f"the last one, step {alarm['step']}: {alarm['name']}. {alarm['message']}"
+        text += f"\n{len(facts['alarms'])} alarms; {_line(last)}"
     return text
 
 
@@ -58,13 +60,13 @@ def group_text(group: Mapping[str, Any], attempt: int | None) -> str:
 
 def _lines(group: Mapping[str, Any], attempt: int | None) -> Iterator[str]:
     key = group["key"]
-    name = printable(f"{key['env']} {key['index']}", lines=False, limit=200)
-    yield f"step {group['step']}, {group['split']}, group {group['number']}: {name}"
+    place = f"step {group['step']}, {group['split']}, group {group['number']}"
+    yield _line(f"{place}: {key['env']} {key['index']}")
     prompt = group["prompt"]
     if isinstance(prompt, str):
         yield _text(prompt)
     for message in prompt if isinstance(prompt, list) else ():
-        yield f"[{printable(message['role'], lines=False)}]"
+        yield _line(f"[{message['role']}]")
         yield _text(message["content"])
     shown = [one for one in group["rollouts"] if attempt is None or one["attempt"] == attempt]
     for rollout in sorted(shown, key=_reward, reverse=True):
@@ -85,22 +87,23 @@ def _attempt(rollout: Mapping[str, Any]) -> Iterator[str]:
     shown = ", ".join(map(number, turns))
     judged = "could not be judged" if error is not None else f"reward {number(verdict['total'])}"
     passed = ", passed" if verdict.get("passed") else ""
-    yield (
+    yield _line(
         f"━━ attempt {rollout['attempt']}: {judged}{passed}, advantage {shown}, "
-        f"{rollout['tokens']} tokens, {printable(rollout['finish'], lines=False)}"
+        f"{rollout['tokens']} tokens, {rollout['finish']}"
     )
     if error is not None:
         yield _text(error)
     for name, part in verdict["rewards"].items():
-        note = printable(part["note"], lines=False, limit=200)
-        yield (
-            f"   {printable(name, lines=False)}: {number(part['value'])} × "
-            f"{number(part['weight'])}  {note}"
-        ).rstrip()
+        paid = f"{number(part['value'])} × {number(part['weight'])}"
+        yield _line(f"   {name}: {paid}  {part['note']}".rstrip())
     for message in rollout.get("messages") or ():
         if message["role"] != "assistant":
-            yield f"[{printable(message['role'], lines=False)}]"
+            yield _line(f"[{message['role']}]")
         yield _text(message["content"])
+
+
+def _line(text: str) -> str:
+    return printable(text, lines=False, limit=_LINE_CHARACTERS)
 
 
 def _text(text: str) -> str:

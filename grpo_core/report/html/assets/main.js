@@ -272,14 +272,31 @@ async function watch(source) {
       document.querySelector("dialog").open ||
       scrollY > 200;
     if (changed && !reading) await show(source);
-  } catch {
-    live.textContent = "server gone";
+  } catch (error) {
+    live.textContent = error.gone ? "server gone" : visible(error.message);
     live.className = "badge bad";
   }
   setTimeout(() => watch(source), EVERY);
 }
 
-const source = await openSource();
+/** Return the source of the data; without one, the page says why, and nothing else runs. */
+async function opened() {
+  try {
+    return await openSource();
+  } catch (error) {
+    document.body.prepend(
+      el(
+        "main",
+        { id: "main" },
+        heading("This could not be shown"),
+        el("p", { class: "empty", role: "alert" }, String(error.message ?? error)),
+      ),
+    );
+    throw error;
+  }
+}
+
+const source = await opened();
 frame(source);
 await new Promise((painted) => {
   requestAnimationFrame(() => setTimeout(painted));

@@ -97,6 +97,9 @@ class Served {
   async ask(path, parameters = {}) {
     const response = await fetch(`api/${path}?${new URLSearchParams(parameters)}`, {
       cache: "no-store",
+    }).catch((error) => {
+      const message = "The server of this page is gone; start `grpo watch` again.";
+      throw Object.assign(new Error(message, { cause: error }), { gone: true });
     });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);
