@@ -328,7 +328,7 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
         damaged = {"status": 400, "json": {"error": "alarms.jsonl is damaged"}}
         page.route("**/api/**", lambda route: route.fulfill(**damaged))
         page.wait_for_function(
-            "document.querySelector('#live').textContent === 'alarms.jsonl is damaged'"
+            "() => document.querySelector('#live').textContent === 'alarms.jsonl is damaged'"
         )
         page.reload()
         page.wait_for_selector("main [role=alert]")
