@@ -295,7 +295,12 @@ def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
     tmp_path: Path, copying: bool
 ) -> None:
     recorded = Recorded(
-        tmp_path, Letters(), copying=copying, steps=3, pipeline={"max_staleness": 1}
+        tmp_path,
+        Letters(),
+        copying=copying,
+        steps=3,
+        pipeline={"max_staleness": 1},
+        alarms={"every": 0},  # which ask before an update, while the next step is sampled
     )
     actor, updater = recorded.trainer.actor, recorded.trainer.method.updater
     generate, update = actor.sampler.generate, updater.update
@@ -320,7 +325,14 @@ def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
 
 def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Path) -> None:
     env = Patient()
-    recorded = Recorded(tmp_path, env, steps=2, eval={"tasks": 0}, pipeline={"max_staleness": 1})
+    recorded = Recorded(
+        tmp_path,
+        env,
+        steps=2,
+        eval={"tasks": 0},
+        pipeline={"max_staleness": 1},
+        alarms={"every": 0},  # whose canaries would wait for the update, too
+    )
     updater = recorded.trainer.method.updater
     update, overlaps = updater.update, []
 
