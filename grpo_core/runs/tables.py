@@ -38,7 +38,7 @@ CREATE TABLE rollouts (
     duplicate INTEGER DEFAULT 0, digest BLOB, answer TEXT, error TEXT, parts TEXT,
     place INTEGER, bytes INTEGER
 );
-CREATE INDEX rollouts_by_group ON rollouts (group_id);
+CREATE INDEX rollouts_by_group ON rollouts (group_id, answer, reward);
 CREATE VIRTUAL TABLE prompts USING fts5(text, tokenize='trigram', detail=none, columnsize=0);
 CREATE VIRTUAL TABLE completions USING fts5(text, tokenize='trigram', detail=none, columnsize=0);
 PRAGMA user_version = {VERSION};
