@@ -75,7 +75,7 @@ class LastNumber(Sums):
 
 
 class AuditedLastNumber(LastNumber):
-    """The same with an audit that asks for the form."""
+    """Has the hole of LastNumber, and an audit that requires the right form."""
 
     def audit(self, task: Task[int], rollout: Rollout) -> float:
         return float(self.is_right(task, rollout.text))

@@ -182,9 +182,9 @@ def test_a_file_that_cannot_be_read_is_named_and_read_again_later(
             alarms.write_text("")
             return broken, await pressed(app, pilot, "r")
 
-    broken, mended = asyncio.run(play())
+    broken, repaired = asyncio.run(play())
     assert "alarms.jsonl, line 1 is damaged" in broken
-    assert "step 4 of 4" in mended
+    assert "step 4 of 4" in repaired
 
 
 def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(

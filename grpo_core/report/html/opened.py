@@ -41,7 +41,7 @@ class OpenRun:
             progress: is told how far the index is.
 
         Raises:
-            ConfigError: there is no run, or a file of it is damaged.
+            ConfigError: the folder holds no run, or one of its files is damaged.
         """
         self.path = path
         self.name = name

@@ -21,11 +21,11 @@ from grpo_core.runs.index import GroupRow, RolloutRow
 from grpo_core.runs.lines import JsonObject
 
 MOST_BYTES = 19_000_000
-"""Of the whole file; it stays below 20 MB."""
+"""Most bytes of the whole file, so that it stays below 20 MB."""
 _GROUPS_SHARE = 0.75
-"""Of what is left beside the charts, for the groups; the rest is for the summary of rollouts."""
+"""Share of the bytes beside the charts that groups may take; rollouts' summaries get the rest."""
 _CHUNK_CHARACTERS = 300_000
-"""JSON of one chunk before it is compressed."""
+"""Most characters of JSON in a chunk, before compression."""
 _SUMMARY_CHARACTERS = 40
 """What a rollout takes in the packed summary at most, about."""
 _MOST_MISSES = 20
