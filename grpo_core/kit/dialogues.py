@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from grpo_core.extract import is_text
@@ -45,6 +46,10 @@ _TURNS = 6
 _ENDLESS_TURNS = 100
 """Turns after which talk counts as endless where the environment sets no lower limit."""
 _ENDLESS_TASKS = 2
+_GROWING_TURNS, _GROWTH = 3, 1.5
+"""Replies multiply if each of so many is longer than the one before by at least this factor."""
+_LARGE_REPLY = 1000
+"""Characters that a reply which multiplies has at least; the first few may grow for good."""
 _REPEATS = 4
 """How often each reply is asked for again."""
 _CALLS = 10
@@ -142,11 +147,12 @@ async def check_ends(subject: Subject) -> str:
                 )
             if talk.rollout.error and len(talk.replies) < limit - 1:
                 raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
-            if talk.replies and is_endless(talk.replies[-1]):
-                size = sum(map(len, texts_of(talk.replies[-1:])))
+            sizes = [sum(map(len, texts_of([reply]))) for reply in talk.replies]
+            if sizes and (is_endless(talk.replies[-1]) or _multiply(sizes)):
                 raise BrokenPromiseError(
-                    f"reply number {len(talk.replies)} to {kind} has {size:,} characters at "
-                    f"{task_label(task)}; do not repeat the dialogue, the policy has read it"
+                    f"reply number {len(sizes)} to {kind} has {sizes[-1]:,} characters, and the "
+                    f"first one had {sizes[0]:,}, at {task_label(task)}; do not repeat the "
+                    "dialogue, the policy has read it"
                 )
             ended |= talk.ended or bool(talk.rollout.error)  # it knows of no further turn
             if not ended and env.max_turns > limit:
@@ -171,6 +177,16 @@ async def check_ends(subject: Subject) -> str:
         f"{shorten(subject.answered[0][1])}, nor after {limit} turns of talk, so a policy that has "
         f"answered must go on talking up to max_turns = {env.max_turns}; return None at the end, "
         "or let reference() give all turns"
+    )
+
+
+def _multiply(sizes: Sequence[int]) -> bool:
+    """Return whether replies grow by a factor with each turn, as where each holds all earlier."""
+    last = sizes[-1 - _GROWING_TURNS :]
+    return (
+        len(last) > _GROWING_TURNS
+        and last[-1] > _LARGE_REPLY
+        and all(new >= _GROWTH * old for old, new in pairwise(last))
     )
 
 

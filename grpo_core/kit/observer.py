@@ -29,7 +29,7 @@ from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
 from grpo_core.kit.endings import leftovers_by_end
 from grpo_core.kit.growth import measure_growth
 from grpo_core.kit.observed import Judge
-from grpo_core.kit.process_state import ProcessState, seeded_generators
+from grpo_core.kit.process_state import StateWatch, seeded_generators
 from grpo_core.kit.recorded import Recorded, address
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
@@ -146,18 +146,22 @@ async def _observe(
     files.begin()
     sys.addaudithook(side_effects.record)
     sys.meta_path.insert(0, side_effects)
-    state = ProcessState.now()
+    state = StateWatch()
     calls = _known_attempts(request["calls"], tasks)
     for task, text in calls:
         await judge.call(task, text)
+        state.look()
     report["tool_effects"] = dict(side_effects.found)
     side_effects.found.clear()
     for task, text in executable:
         await judge.verdict(task, text)
-    report["verdicts"] = await _verdicts(judge, attempts, seconds=_VERDICTS_SECONDS)
+        state.look()
+    report["verdicts"] = await _verdicts(
+        judge, attempts, seconds=_VERDICTS_SECONDS, look=state.look
+    )
     if request["brief"]:
         return report
-    report["state"] = ProcessState.now().changes_since(state)
+    report["state"] = state.changes()
     report["seeded"] = await _seeded(judge, calls[:_REPEATED], attempts[:_REPEATED])
     gc.collect()
     middle = open_resources()
@@ -251,14 +255,26 @@ def _known_attempts(
 
 
 async def _verdicts(
-    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
+    judge: Judge,
+    attempts: Sequence[tuple[Task[Any], str]],
+    *,
+    seconds: float,
+    look: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Return the verdicts on the first attempts, as many as there is time for."""
+    """Return the verdicts on the first attempts, as many as there is time for.
+
+    Args:
+        judge: Judges them.
+        attempts: The attempts.
+        seconds: No further attempt is judged after this time.
+        look: Is called after each verdict.
+    """
     verdicts, started = list[Any](), time.monotonic()
     for task, text in attempts:
         if time.monotonic() - started > seconds:
             break
         verdicts.append(await judge.verdict(task, text))
+        look()
     return verdicts
 
 

@@ -51,14 +51,31 @@ class ProcessState:
             }
         )
 
-    def changes_since(self, before: ProcessState) -> list[str]:
-        """Return what is not as it was `before`, each as the rest of a sentence."""
-        changes = []
+    def changes_since(self, before: ProcessState) -> dict[str, str]:
+        """Return what is not as it was `before`, as the rest of a sentence for each part."""
+        changes = {}
         for name in {**before.values, **self.values}:
             old, new = before.values.get(name), self.values.get(name)
             if old != new:
-                changes.append(f"{name} from {_cut(old)} to {_cut(new)}")
+                changes[name] = f"{name} from {_cut(old)} to {_cut(new)}"
         return changes
+
+
+class StateWatch:
+    """Collects what is changed from now on, also if a later verdict changes it back."""
+
+    def __init__(self) -> None:
+        self._before = ProcessState.now()
+        self._changes: dict[str, str] = {}
+
+    def look(self) -> None:
+        """Note what is not as it was at the start."""
+        self._changes = ProcessState.now().changes_since(self._before) | self._changes
+
+    def changes(self) -> list[str]:
+        """Return the first change of each part of the state, each as the rest of a sentence."""
+        self.look()
+        return list(self._changes.values())
 
 
 def _limits() -> dict[str, str]:
