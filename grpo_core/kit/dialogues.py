@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -48,8 +49,7 @@ _ENDLESS_TURNS = 100
 _ENDLESS_TASKS = 2
 _GROWING_TURNS, _GROWTH = 3, 1.5
 """Replies multiply if each of so many is longer than the one before by at least this factor."""
-_LARGE_REPLY = 1000
-"""Characters that a reply which multiplies has at least; the first few may grow for good."""
+_QUOTE_MARKS = re.compile(r"^[>\s]+", re.MULTILINE)
 _REPEATS = 4
 """How often each reply is asked for again."""
 _CALLS = 10
@@ -148,7 +148,7 @@ async def check_ends(subject: Subject) -> str:
             if talk.rollout.error and len(talk.replies) < limit - 1:
                 raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
             sizes = [sum(map(len, texts_of([reply]))) for reply in talk.replies]
-            if sizes and (is_endless(talk.replies[-1]) or _multiply(sizes)):
+            if sizes and (is_endless(talk.replies[-1]) or _multiply(talk.replies)):
                 raise BrokenPromiseError(
                     f"reply number {len(sizes)} to {kind} has {sizes[-1]:,} characters, and the "
                     f"first one had {sizes[0]:,}, at {task_label(task)}; do not repeat the "
@@ -180,13 +180,14 @@ async def check_ends(subject: Subject) -> str:
     )
 
 
-def _multiply(sizes: Sequence[int]) -> bool:
-    """Return whether replies grow by a factor with each turn, as where each holds all earlier."""
-    last = sizes[-1 - _GROWING_TURNS :]
-    return (
-        len(last) > _GROWING_TURNS
-        and last[-1] > _LARGE_REPLY
-        and all(new >= _GROWTH * old for old, new in pairwise(last))
+def _multiply(replies: Sequence[Sequence[Message]]) -> bool:
+    """Return whether replies grow by a factor with each turn, as each holds those before it."""
+    texts = [
+        _QUOTE_MARKS.sub("", "\n".join(texts_of([reply])))
+        for reply in replies[-1 - _GROWING_TURNS :]
+    ]
+    return len(texts) > _GROWING_TURNS and all(
+        len(new) >= _GROWTH * len(old) and old in new for old, new in pairwise(texts)
     )
 
 

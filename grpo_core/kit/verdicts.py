@@ -7,6 +7,7 @@ where something failed.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,12 @@ from grpo_core.verify.engine import Verifier
 
 _TIMEOUT_SECONDS = 10.0
 """The timeout of a verdict with data or services that fail."""
+_PAST, _PAST_AT_ONCE, _PAST_SECONDS = 600, 50, 0.3
+"""How many replies of one kind are judged, in batches, before verdicts are compared; no further
+batch is begun after the time."""
+_LONG_REPLY = "and so on " * 200
+_AFTER_A_PAST = 8
+"""Attempts that are judged again after each past."""
 
 
 async def check_form(subject: Subject) -> str:
@@ -103,7 +110,30 @@ async def check_repeat(subject: Subject) -> str:
         _require_same(task, text, earlier.get((id(task), text), verdict), verdict, "then")
     if subject.env.rung() == "verify_batch":
         await _check_company(subject, attempts, first)
+    if not subject.services and not subject.has_agents:
+        await _check_pasts(subject, attempts[:_AFTER_A_PAST], first)
     return f"{len(attempts)} attempts got the same verdict twice, in another order"
+
+
+async def _check_pasts(
+    subject: Subject, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]
+) -> None:
+    """Check that attempts get their verdicts also after many replies of one kind.
+
+    What a verifier counts or averages over its past moves far only if the past is one-sided.
+    """
+    pasts = {"silent replies": "", "long replies": _LONG_REPLY}
+    if subject.answered:
+        pasts["right answers to one task"] = subject.answered[0][1]
+    for kind, text in pasts.items():
+        task = subject.answered[0][0] if subject.answered else subject.tasks[0]
+        started, count = time.monotonic(), 0
+        while count < _PAST and time.monotonic() - started < _PAST_SECONDS:
+            await subject.judged(subject.inline_verifier, [(task, text)] * _PAST_AT_ONCE)
+            count += _PAST_AT_ONCE
+        after = await subject.judged(subject.inline_verifier, attempts)
+        for (task_then, text_then), verdict, again in zip(attempts, verdicts, after, strict=False):
+            _require_same(task_then, text_then, verdict, again, f"after {count} {kind}")
 
 
 async def _verdicts_here(subject: Subject, attempts: Sequence[Attempt]) -> list[Verdict]:

@@ -271,12 +271,12 @@ class RolloutIndex:
             "FROM groups WHERE id = ?",
             [group],
         )
-        if not rows:
-            raise KeyError(group)
-        step, split, number, place, size, updated_place, updated_size = rows[0]
         places = self._file.rows(
             "SELECT place, bytes FROM rollouts WHERE group_id = ? ORDER BY id", [group]
         )
+        if not rows or not places:  # another process may just have dropped them
+            raise KeyError(group)
+        step, split, number, place, size, updated_place, updated_size = rows[0]
         own_line = [] if place is None else [(place, size)]
         update_line = [] if updated_place is None else [(updated_place, updated_size)]
         lines = self._lines([*own_line, *places])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import collections
 import functools
+import io
 import json
 import locale
 import os
@@ -382,6 +383,22 @@ class MutableDefault(Sum):
         return verdict
 
 
+class RunningMean(Sum):
+    """What is long depends on the mean length of all replies so far."""
+
+    letters = replies = 0
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        self.letters += len(rollout.text)
+        self.replies += 1
+        verdict = super().verify(task, rollout)
+        if len(rollout.text) * self.replies <= 2 * self.letters:
+            return verdict
+        return replace(
+            verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False
+        )
+
+
 class ChangesTheTask(Sum):
     def task(self, key: TaskKey) -> Task[Any]:
         task = super().task(key)
@@ -607,6 +624,17 @@ class SetsAVariable(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         os.environ["SUMS_LAST"] = rollout.text[:20].replace("\0", "")
         return super().verify(task, rollout)
+
+
+class QuietUntilItCanRead(Sum):
+    """Output stays redirected until a reply can be read again."""
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        sys.stdout = io.StringIO()
+        verdict = super().verify(task, rollout)
+        if verdict.passed:
+            sys.stdout = sys.__stdout__
+        return verdict
 
 
 class LeavesFilesOpen(Sum):
@@ -1282,6 +1310,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     WrongReference: "verdict.reference",
     Counts: "verdict.repeat",
     MutableDefault: "verdict.repeat",
+    RunningMean: "verdict.repeat",
     ChangesTheTask: "verdict.repeat",
     HashOfText: "verdict.process",
     Swallows: "verdict.swallow",
@@ -1308,6 +1337,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LeavesProcesses: "safety.processes",
     LeavesFilesOpen: "safety.processes",
     SetsAVariable: "safety.state",
+    QuietUntilItCanRead: "safety.state",
     LeavesFiles: "safety.files",
     LeavesFilesElsewhere: "safety.files",
     KeepsMemory: "cost.memory",

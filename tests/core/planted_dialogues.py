@@ -238,6 +238,13 @@ class HasNoLimit(Guess):
     max_turns = 100_000
 
 
+class QuotesTheDialogue(Guess):
+    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
+        reply = super().said(task, messages)
+        quoted = "\n".join(f"> {message.content}" for message in messages)
+        return reply and [Message("user", f"{quoted}\n{reply[0].content}")]
+
+
 # reply.repeat
 
 
@@ -878,6 +885,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     Exits: "reply.form",
     NeverEnds: "reply.ends",
     HasNoLimit: "reply.ends",
+    QuotesTheDialogue: "reply.ends",
     RandomWords: "reply.repeat",
     CountsOnSelf: "reply.repeat",
     RemembersDialogues: "reply.repeat",
