@@ -157,7 +157,8 @@ def _checked_weights(
         }
         for name in own:
             if name not in parts:
-                raise UnknownNameError("reward part", name, sorted(parts))
+                hint = f"The verdicts have {', '.join(sorted(parts))}."
+                raise UnknownNameError("reward part", name, sorted(parts), hint=hint)
     return weights
 
 

@@ -96,10 +96,14 @@ def read_evaluation(path: Path, step: int | None) -> Evaluation:
         int(line["step"]) for line in folder.metric_lines() if kind_of(line) is Kind.EVALUATION
     ]
     if not steps or (step is not None and step not in steps):
-        known = ", ".join(map(str, sorted(set(steps)))) or "none"
+        known = ", ".join(map(str, sorted(set(steps))))
+        found = (
+            f"was evaluated after the steps {known}, not after {step}"
+            if known
+            else ("holds no evaluation")
+        )
         raise ConfigError(
-            f"the run {path} has no evaluation after step {step if step is not None else '...'} "
-            f"(found: {known}); measure it with grpo eval --run {path} --attempts FILE"
+            f"the run {path} {found}; measure it with grpo eval --run {path} --attempts FILE"
         )
     chosen = steps[-1] if step is None else step
     lines = (line for line in folder.rollout_lines([chosen]) if line["key"]["split"] == "eval")
