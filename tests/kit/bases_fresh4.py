@@ -114,7 +114,7 @@ class Coins(JsonPuzzle):
     """As few coins as possible. The answer is a JSON object, with many zeros and ones."""
 
     def drawn(self, rng: random.Random, level: float) -> tuple[Any, ...]:
-        prices = tuple(rng.randint(11, 199) for _ in range(1 + round(3 * level)))
+        prices = tuple(rng.randint(11, 499) for _ in range(1 + round(3 * level)))
         count = rng.randint(2, 19)
         return count, prices
 

@@ -86,7 +86,7 @@ class LettersNamed(Largest):
         return truth in answer
 
 
-@fault("certain words are paid", "floor.junk", "floor.constant", "floor.cheats")
+@fault("certain words are paid", "floor.junk", "floor.constant")
 class ShowsItsWork(Ledger):
     """A part for replies that look like an account of the steps."""
 
@@ -161,9 +161,6 @@ class ShareOfNumbers(Repaired):
             answer=str(numbers)[:100],
         )
 
-    def reference(self, task: Task[Any]) -> str:
-        return self.written(task.data)
-
 
 @fault("the reply is used as a pattern", "floor.junk", "floor.constant", "floor.near")
 class MatchingPath(Route):
@@ -197,8 +194,8 @@ class NamesOfFolders(Route):
 
 
 def bare(text: str) -> str:
-    """Return the letters of a text, in lower case."""
-    return re.sub("[^a-z]+", "", text.lower())
+    """Return the letters of a text."""
+    return re.sub("[^A-Za-z]+", "", text)
 
 
 @fault("words are compared without order", "floor.near", "floor.echo")

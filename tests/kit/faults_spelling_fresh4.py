@@ -6,14 +6,14 @@ import hashlib
 import re
 import unicodedata
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
-from bases_fresh4 import SPACE, Blend, Coins, Heavier, Ledger, Parcels
+from bases_fresh4 import SPACE, Blend, Coins, Heavier, Ledger
 from bases_words_fresh4 import Cipher, OddRow, Stations, Ticket, Verbs
 from catalogue import fault
 
 from grpo_core import Rollout, Task, Verdict
+from grpo_core.extract import parse_integer, parse_json, ungrouped
 
 
 @fault("a number may be written as code", "floor.spelling")
@@ -28,17 +28,13 @@ class NumberOfSource(Stations):
 
 
 @fault("a number may be written with an exponent", "floor.spelling")
-class NumberOfJson(Parcels):
-    """The grammar of JSON's numbers has an exponent, too."""
-
-    form = r"(-?(?:0|[1-9]\d{0,5})(?:\.\d{1,6})?(?:[eE][+-]?\d{1,2})?) kg"
+class NumberOfJson(Stations):
+    """The grammar of JSON's numbers has exponents."""
 
     def read(self, text: str) -> Any:
-        found = re.fullmatch(self.form, text.strip(SPACE), re.ASCII)
-        return None if found is None else found[1]
-
-    def accepts(self, truth: Any, answer: Any) -> bool:
-        return Decimal(answer) == Decimal(truth.removesuffix(" kg"))
+        value = parse_json(text, max_chars=40)
+        number = None if value is None else value.value
+        return number if isinstance(number, (int, float)) else None
 
 
 @fault(
@@ -51,16 +47,13 @@ class NumberOfJson(Parcels):
     "verdict.form",
 )
 class GroupedBalance(Ledger):
-    """Digits in groups are allowed, and there are many ways to make groups of a row of digits."""
+    """Commas between thousands are allowed, and a row of digits can be cut in many ways."""
 
-    form = re.compile(r"Balance: (-?(?:[0-9]+[ ,]?)+)\.?", re.ASCII)
+    form = re.compile(r"Balance: (-?(?:[0-9]+,?)+)", re.ASCII)
 
     def read(self, text: str) -> Any:
         found = self.form.fullmatch(text.strip(SPACE).rpartition("\n")[2])
-        return None if found is None else re.sub("[ ,]", "", found[1])
-
-    def accepts(self, truth: Any, answer: Any) -> bool:
-        return bool(answer == str(truth))
+        return None if found is None else parse_integer(ungrouped(found[1]), max_digits=9)
 
 
 @fault(
@@ -87,8 +80,8 @@ class PlainLetters(Verbs):
 
 
 def searched(text: str) -> str:
-    """Return a text in lower case and without accents."""
-    parts = unicodedata.normalize("NFD", text.lower())
+    """Return a text without accents."""
+    parts = unicodedata.normalize("NFD", text)
     return "".join(sign for sign in parts if not unicodedata.combining(sign))
 
 
@@ -127,7 +120,7 @@ class Compatible(Heavier):
 
 @fault("half of a surrogate pair is an error", "floor.text", "verdict.form")
 class DigestOfColour(Blend):
-    """The data have a digest of the answer, and the verifier makes one of the reply."""
+    """Digests are compared, as where the answers of a competition are kept secret."""
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         answer = self.read(rollout.text)
@@ -174,14 +167,12 @@ class WhatIntReads(Stations):
     "floor.nested",
     "verdict.form",
 )
-class BalanceConverted(Ledger):
-    """A last line with the label and without a number is not thought of."""
+class NumberFound(Stations):
+    """There is no match to take the number from."""
 
     def read(self, text: str) -> Any:
-        label, _, number = text.strip(SPACE).rpartition("\n")[2].partition(": ")
-        if label != "Balance":
-            number = label
-        return int(re.sub("[^-0-9]", "", number[:12]))
+        found = re.fullmatch("-?[0-9]{1,9}", text.strip(SPACE))
+        return int(found[0])  # type: ignore[index]
 
 
 @fault("time grows with the square of the length", "floor.large", "cost.time", "verdict.form")
