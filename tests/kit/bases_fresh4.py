@@ -195,9 +195,7 @@ class Blend(Puzzle):
         )
 
     def solved(self, colours: tuple[int, ...]) -> str:
-        channels = [
-            sum(colour >> shift & 255 for colour in colours) % 256 for shift in (16, 8, 0)
-        ]
+        channels = [sum(colour >> shift & 255 for colour in colours) % 256 for shift in (16, 8, 0)]
         return "#" + "".join(f"{channel:02x}" for channel in channels)
 
 

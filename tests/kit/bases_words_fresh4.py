@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import random
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from string import ascii_lowercase
@@ -73,7 +72,9 @@ class Ticket(Puzzle):
     """Which number has the last ticket? The answer is a code of six digits, zeros included."""
 
     def drawn(self, rng: random.Random, level: float) -> tuple[Any, ...]:
-        return rng.randint(12, 9000), tuple(rng.randint(12, 400) for _ in range(2 + round(3 * level)))
+        return rng.randint(12, 9000), tuple(
+            rng.randint(12, 400) for _ in range(2 + round(3 * level))
+        )
 
     def asked(self, last: int, sold: tuple[int, ...]) -> str:
         told = ", then ".join(map(str, sold))
@@ -247,7 +248,9 @@ def with_judge(environment: type[Puzzle]) -> Puzzle:
 
 def same_sentence(request: JudgeRequest) -> float:
     """Return 1 if both sentences are the same, but for case and the full stop."""
-    one, two = (text.strip().rstrip(".").lower() for text in (request.candidate, request.reference or ""))
+    one, two = (
+        text.strip().rstrip(".").lower() for text in (request.candidate, request.reference or "")
+    )
     return float(one == two)
 
 
@@ -258,5 +261,3 @@ def settings4(reward: str = "exact", **others: Any) -> Config:
     return Config(
         path=str(ROWS), reward=f"{REWARDS}:{reward}" if own else reward, **{**plain, **others}
     )
-
-

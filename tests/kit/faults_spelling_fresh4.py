@@ -63,7 +63,7 @@ class GroupedBalance(Ledger):
     "floor.spelling",
     "verdict.form",
 )
-class IsDigit(OddRow):
+class DigitSigns(OddRow):
     """isdigit() holds for signs that int() does not read."""
 
     def read(self, text: str) -> Any:
@@ -111,7 +111,7 @@ class LooksUpRow(OddRow):
 
 
 @fault("compatible characters are the same", "floor.spelling")
-class Compatible(Heavier):
+class SameSigns(Heavier):
     """Keyboards write signs in several ways, and so H㊲ and full-width letters pass, too."""
 
     def accepts(self, truth: Any, answer: Any) -> bool:

@@ -67,7 +67,7 @@ class TypeOfTheTask(Portions):
 
     def solved(self, each: tuple[tuple[str, int], ...], people: int, guests: int) -> Any:
         amounts = super().solved(each, people, guests)
-        return namedtuple("Amounts", amounts)(**amounts)  # type: ignore[misc]  # noqa: PYI024
+        return namedtuple("Amounts", amounts)(**amounts)  # type: ignore[misc]
 
     def accepts(self, truth: Any, answer: Any) -> bool:
         return super().accepts(truth._asdict(), answer)
@@ -194,5 +194,3 @@ class WayNotTold(Cipher):
             f"Move each letter of {word!r} by {abs(places)} in the alphabet, in which a follows z. "
             "Reply with the new syllable only."
         )
-
-

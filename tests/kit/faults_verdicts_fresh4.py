@@ -62,8 +62,10 @@ class DifferentRemainders(Remainders):
         return max(len(set(said)), len(set(right)))
 
 
-@fault("a verdict depends on earlier ones", "verdict.repeat", "verdict.process", "verdict.reference")
-class SolvedBefore(Coins):
+@fault(
+    "a verdict depends on earlier ones", "verdict.repeat", "verdict.process", "verdict.reference"
+)
+class KeptByIndex(Coins):
     """Solutions are kept by the number of the task, whichever split, seed or level it is of."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -139,5 +141,3 @@ class FloorOfOldRange(Seat):
 
     reward_range = (0.0, 1.0)
     floor = -1.0
-
-
