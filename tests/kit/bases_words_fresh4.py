@@ -1,4 +1,4 @@
-"""Sound environments of the fourth fresh part whose answers are words, codes, rows and sentences."""
+"""Sound environments of the fourth fresh part whose answers are words, codes and sentences."""
 
 from __future__ import annotations
 

@@ -148,11 +148,11 @@ class TwoPeopleAnswered(Stations):
     def fitting(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         return answered()[key.split][key.index]
 
-    def asked(self, name: str, height: int, year: int, answer: int) -> str:  # type: ignore[override]
-        return super().asked(name, height, year)
+    def asked(self, *content: Any) -> str:
+        return super().asked(*content[:3])
 
-    def solved(self, name: str, height: int, year: int, answer: int) -> int:  # type: ignore[override]
-        return answer
+    def solved(self, *content: Any) -> int:
+        return int(content[3])
 
 
 @fault("the last training rows are held out, too", "task.split")
