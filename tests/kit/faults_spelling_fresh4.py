@@ -42,7 +42,6 @@ class NumberOfJson(Stations):
     "floor.large",
     "floor.digits",
     "floor.text",
-    "floor.suffix",
     "cost.time",
     "verdict.form",
 )
@@ -112,10 +111,10 @@ class LooksUpRow(OddRow):
 
 @fault("compatible characters are the same", "floor.spelling")
 class SameSigns(Heavier):
-    """Keyboards write signs in several ways, and so H㊲ and full-width letters pass, too."""
+    """Keyboards write signs in several ways, and so Ｈ３７ and H³⁷ are H37."""
 
     def accepts(self, truth: Any, answer: Any) -> bool:
-        return unicodedata.normalize("NFKC", answer) == truth
+        return bool(unicodedata.normalize("NFKC", answer) == truth)
 
 
 @fault("half of a surrogate pair is an error", "floor.text", "verdict.form")

@@ -67,7 +67,7 @@ class TypeOfTheTask(Portions):
 
     def solved(self, each: tuple[tuple[str, int], ...], people: int, guests: int) -> Any:
         amounts = super().solved(each, people, guests)
-        return namedtuple("Amounts", amounts)(**amounts)  # type: ignore[misc]
+        return namedtuple("Amounts", amounts)(**amounts)
 
     def accepts(self, truth: Any, answer: Any) -> bool:
         return super().accepts(truth._asdict(), answer)
@@ -76,7 +76,7 @@ class TypeOfTheTask(Portions):
         return json.dumps(truth._asdict())
 
 
-@fault("a task seeds the global generator", "safety.state", "task.pure", "task.process")
+@fault("a task seeds the global generator", "safety.state", "task.pure")
 class SeedsForLibrary(Route):
     """A helper draws from the global generator, which is seeded by the whole key before."""
 

@@ -43,7 +43,7 @@ class WithinTwoPercent(Puzzle):
 
     def accepts(self, truth: Any, answer: Any) -> bool:
         right = Decimal(truth)
-        return bool(abs(answer - right) <= max(1, right) * 2 / 100)
+        return bool(abs(answer - right) <= max(Decimal(1), right) * 2 / 100)
 
 
 @honest("the last word is the answer, whatever stands before it, as the class declares")
