@@ -49,13 +49,13 @@ class AnswersAsAServer(Accounts):
 
 
 @fault("reply() depends on the time", "reply.repeat")
-class ToldInMilliseconds(LampChain):
+class ToldInMicroseconds(LampChain):
     """Each measurement says how long it took."""
 
     def answered(self, task: Task[int], text: str) -> str | None:
         begun = time.perf_counter()
         said = super().answered(task, text)
-        return said and f"{said} ({1000 * (time.perf_counter() - begun):.4f} ms)"
+        return said and f"{said} ({1e6 * (time.perf_counter() - begun):.2f} microseconds)"
 
 
 @fault("reply() draws at random", "reply.repeat")

@@ -32,14 +32,15 @@ TEMPORARY = Path(tempfile.gettempdir())
 
 @fault("each verdict keeps memory", "cost.memory")
 class PagesForTheReport(Strand):
-    """A page that shows the differences is kept of each verdict, for a report at the end."""
+    """A page that shows differences letter by letter is kept of each verdict, for a report."""
 
     def __init__(self, config: Any = None, services: Any = None) -> None:
         super().__init__(config, services)
         self.pages: list[str] = []
 
     def accepts(self, data: Any, text: str) -> bool:
-        self.pages.append(difflib.HtmlDiff().make_file([self.written(data)], [text[:100]]))
+page = difflib.HtmlDiff().make_file(list(self.written(data)), list(text.strip()[:60]))
+        self.pages.append(page)
         return super().accepts(data, text)
 
 

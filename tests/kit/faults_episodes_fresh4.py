@@ -226,30 +226,32 @@ class CheckInTheFolder(Workshop):
 
 
 class Interview(Episode):
-    """Asks one sum after another until three are wrong."""
+    """Asks one sum after another until one is wrong."""
 
     def __init__(self, task: Task[list[list[int]]]) -> None:
-        self.task, self.place, self.mistakes = task, 0, 0
+        self.task, self.place, self.heard, self.wrong = task, 0, 0, False
 
     async def open(self) -> Sequence[Message]:
         return ()
 
     async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         self.take(messages[-1].content)
-        if self.mistakes == 3 or self.place == len(self.task.data):
+        if self.wrong or self.place == len(self.task.data):
             return None
         return (Message("user", asked(self.task.data[self.place])),)
 
     def take(self, text: str) -> None:
+        self.heard += 1
         answer = parse_integer(text, max_digits=6)
-        if answer is None:
-            return
-        self.mistakes += answer != sum(self.task.data[self.place])
-        self.place += 1
+        if answer is not None and self.place < len(self.task.data):
+            self.wrong = self.wrong or answer != sum(self.task.data[self.place])
+            self.place += 1
 
     async def verdict(self, rollout: Rollout) -> Verdict:
-        stayed = rollout.turns >= len(self.task.data)
-        right = stayed and self.mistakes < 3
+        turns = [message.content for message in rollout.messages if message.role == "assistant"]
+        for text in turns[self.heard :]:
+            self.take(text)
+        right = self.heard >= len(self.task.data) and not self.wrong
         return Verdict({"reward": Reward(float(right))}, passed=right, answer=rollout.text[:20])
 
 
@@ -259,7 +261,7 @@ def asked(numbers: Sequence[int]) -> str:
 
 
 @fault("whoever talks to the end passes", "floor.empty", "floor.junk", "floor.echo", "episode.talk")
-class ThreeMistakes(Environment[list[list[int]]]):
+class OneMistakeEndsIt(Environment[list[list[int]]]):
     """What is no number is asked again, and is no mistake."""
 
     max_turns = 6
@@ -270,7 +272,7 @@ class ThreeMistakes(Environment[list[list[int]]]):
         rng, count = key.rng(), 2 + round(2 * key.level)
         while True:
             sums = [[rng.randint(101, 999) for _ in range(count)] for _ in range(self.max_turns)]
-            rules = "I ask six sums, and you may be wrong twice."
+            rules = "I ask six sums, and a wrong answer ends it."
             prompt = f"{rules} {asked(sums[0])}"
             if held_out(prompt) == (key.split == "eval"):
                 return Task(key, (Message("user", prompt),), sums)
