@@ -39,7 +39,7 @@ class PagesForTheReport(Strand):
         self.pages: list[str] = []
 
     def accepts(self, data: Any, text: str) -> bool:
-page = difflib.HtmlDiff().make_file(list(self.written(data)), list(text.strip()[:60]))
+        page = difflib.HtmlDiff().make_file(list(self.written(data)), list(text.strip()[:60]))
         self.pages.append(page)
         return super().accepts(data, text)
 

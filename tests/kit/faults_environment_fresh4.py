@@ -8,7 +8,6 @@ import random
 import resource
 import string
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -25,9 +24,9 @@ class ListingWithItsFile(Registers):
     """The program is shown as a debugger does, with the whole path of its file."""
 
     def task(self, key: TaskKey) -> Task[Any]:
-        made = super().task(key)
-        heading = f'File "{Path("program.s").resolve()}", line 1\n'
-        return replace(made, prompt=(Message("user", heading + made.prompt[0].content),))
+        listing, data = self.chosen(key, key.rng())
+        heading = f'File "{Path("program.s").resolve()}", line 1'
+        return Task(key, (Message("user", f"{heading}\n{listing}\n{self.rules}"),), data)
 
 
 LETTER = string.Template("$question\n$rules\nYours, ${USER}")
@@ -58,11 +57,10 @@ class SpelledAsHere(Resistors):
     """Units are spelled as readers of the machine's language know them."""
 
     def task(self, key: TaskKey) -> Task[Any]:
-        made = super().task(key)
+        question, data = self.chosen(key, key.rng())
         american = (locale.getlocale()[0] or "").startswith("en_US")
-        text = made.prompt[0].content
-        text = text.replace("kohm", "kilohms" if american else "kiloohm")
-        return replace(made, prompt=(Message("user", text),))
+        question = question.replace("kohm", "kilohms" if american else "kiloohm")
+        return Task(key, (Message("user", f"{question}\n{self.rules}"),), data)
 
 
 @fault("a prompt depends on the machine's name", "task.process", "task.pure")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bases_state_fresh4 import PARTS, Assembly, Exchange, part_of, parts, rate_of
+from bases_tools_fresh4 import PARTS, Assembly, Exchange, part_of, parts, rate_of
 from catalogue import fault
 
 from grpo_core import Task

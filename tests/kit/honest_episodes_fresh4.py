@@ -50,10 +50,14 @@ class WatchedPanel(Panel):
 
 
 class Ticketed(PanelEpisode):
-    """Begins with the number of a ticket, which is drawn for each attempt."""
+    """Begins each reply with the number of a ticket, which is drawn for each attempt."""
 
-    async def open(self) -> Sequence[Message]:
-        return (Message("user", f"Your ticket is {secrets.token_hex(4)}. Begin."),)
+    def __init__(self, task: Task[str]) -> None:
+        super().__init__(task)
+        self.ticket = secrets.token_hex(4)
+
+    def told(self) -> str:
+        return f"Ticket {self.ticket}. {super().told()}"
 
 
 @honest("each attempt gets a ticket that is drawn by chance, and says that it is not replayable")

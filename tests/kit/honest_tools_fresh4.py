@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from bases_state_fresh4 import Assembly, Exchange, call, parts, rate_of
+from bases_tools_fresh4 import Assembly, Exchange, call, parts, rate_of
 from catalogue import honest
 from pydantic import Field
 
