@@ -32,6 +32,7 @@ from grpo_core.extract import parse_integer, parse_json
     "floor.constant",
     "floor.junk",
     "floor.empty",
+    "floor.other",
 )
 class NoGoodsWrong(Portions):
     """None of the amounts in an empty object is wrong."""
@@ -105,7 +106,13 @@ class ShowsItsWork(Ledger):
         return f"First I add what came in, then I subtract the rest, so:\nBalance: {truth}"
 
 
-@fault("further keys of an object are ignored", "floor.superset", "floor.listed", "floor.suffix")
+@fault(
+    "further keys of an object are ignored",
+    "floor.superset",
+    "floor.listed",
+    "floor.suffix",
+    "floor.spelling",
+)
 class CoinsAsked(Coins):
     """Only the keys that were asked for are looked up."""
 
@@ -118,7 +125,14 @@ class CoinsAsked(Coins):
         )
 
 
-@fault("letters are compared without order", "floor.near", "floor.suffix")
+@fault(
+    "letters are compared without order",
+    "floor.near",
+    "floor.suffix",
+    "floor.superset",
+    "floor.echo",
+    "floor.spelling",
+)
 class SameLetters(Cipher):
     """A reply has to have each letter as often as the word has it."""
 
@@ -126,7 +140,7 @@ class SameLetters(Cipher):
         return Counter(answer) == Counter(truth)
 
 
-@fault("only the end is compared", "floor.near", "floor.suffix", "floor.listed")
+@fault("only the end is compared", "floor.near", "floor.suffix", "floor.listed", "floor.spelling")
 class EndOfBlock(Seat):
     """What stands before the seat in its block, such as "row", was to be allowed."""
 
@@ -162,7 +176,16 @@ class ShareOfNumbers(Repaired):
         )
 
 
-@fault("the reply is used as a pattern", "floor.junk", "floor.constant", "floor.near")
+@fault(
+    "the reply is used as a pattern",
+    "floor.junk",
+    "floor.constant",
+    "floor.near",
+    "floor.nested",
+    "floor.text",
+    "floor.spelling",
+    "floor.superset",
+)
 class MatchingPath(Route):
     """PurePath.match knows that a//b is a/b, and takes its argument as a pattern."""
 
@@ -198,7 +221,13 @@ def bare(text: str) -> str:
     return re.sub("[^A-Za-z]+", "", text)
 
 
-@fault("words are compared without order", "floor.near", "floor.echo")
+@fault(
+    "words are compared without order",
+    "floor.near",
+    "floor.echo",
+    "floor.spelling",
+    "floor.superset",
+)
 class AllCameIn(Finish):
     """The names are compared as a multiset, as those of an answer whose order is free."""
 

@@ -27,7 +27,7 @@ class NumberOfSource(Stations):
             return None
 
 
-@fault("a number may be written with an exponent", "floor.spelling")
+@fault("a number may be written with an exponent", "floor.spelling", "floor.near")
 class NumberOfJson(Stations):
     """The grammar of JSON's numbers has exponents."""
 
@@ -70,7 +70,9 @@ class DigitSigns(OddRow):
         return int(said) if said.isdigit() and len(said) < 10 else None
 
 
-@fault("accents are dropped where they are the point", "floor.spelling", "floor.near")
+@fault(
+    "accents are dropped where they are the point", "floor.spelling", "floor.near", "floor.superset"
+)
 class PlainLetters(Verbs):
     """The normalisation was taken from a search engine: él habló and yo hablo are the same."""
 
@@ -90,6 +92,7 @@ def searched(text: str) -> str:
     "floor.near",
     "floor.other",
     "verdict.form",
+    "floor.junk",
 )
 class LooksUpRow(OddRow):
     """The verifier looks whether the row of that number adds up."""

@@ -54,7 +54,7 @@ class NoComma(Seat):
         return Task(key, cast(Any, prompt), self.solved(*content))
 
 
-@fault("a reference is longer than max_new_tokens", "verdict.reference")
+@fault("a reference is longer than max_new_tokens", "verdict.reference", "task.budget")
 class BudgetOfANumber(Coins):
     """The answer used to be one number, and the budget was kept when it became an object."""
 
@@ -76,7 +76,7 @@ class TypeOfTheTask(Portions):
         return json.dumps(truth._asdict())
 
 
-@fault("a task seeds the global generator", "safety.state", "task.pure")
+@fault("a task seeds the global generator", "safety.state", "task.pure", "task.random")
 class SeedsForLibrary(Route):
     """A helper draws from the global generator, which is seeded by the whole key before."""
 

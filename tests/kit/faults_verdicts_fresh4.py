@@ -63,7 +63,11 @@ class DifferentRemainders(Remainders):
 
 
 @fault(
-    "a verdict depends on earlier ones", "verdict.repeat", "verdict.process", "verdict.reference"
+    "a verdict depends on earlier ones",
+    "verdict.repeat",
+    "verdict.process",
+    "verdict.reference",
+    "floor.other",
 )
 class KeptByIndex(Coins):
     """Solutions are kept by the number of the task, whichever split, seed or level it is of."""
