@@ -33,7 +33,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Tests that count, kill or break jails know theirs by a mark or have a Docker engine of their own.
     """
+    _make_most_cases_slow(items)
     ranks = {stem: rank for rank, stem in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+def _make_most_cases_slow(items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(n)`, leave n evenly spaced cases in the default run, and mark the others `slow`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one_test in cases.values():
+        (count,) = of_one_test[0].get_closest_marker("sampled").args  # type: ignore[union-attr]
+        kept = {index * len(of_one_test) // count for index in range(count)}
+        for index, item in enumerate(of_one_test):
+            if index not in kept:
+                item.add_marker(pytest.mark.slow)

@@ -235,6 +235,7 @@ def test_only_the_trainer_and_plugins_import_torch_and_its_kin() -> None:
     } == set()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("owner", "package"),
     [

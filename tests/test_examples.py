@@ -52,6 +52,7 @@ def test_scoring_one_answer_shows_a_pass_and_two_failures_with_their_rewards(
     ] == [True] * 3
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_example_keeps_every_promise_that_the_checks_know(
     no_torch: dict[str, str],
 ) -> None:

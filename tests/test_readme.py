@@ -396,6 +396,7 @@ def grpo(*arguments: str, env: dict[str, str], stdin: str = "") -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_the_package_of_the_pages_is_found_asks_and_scores(
     readers_package: dict[str, str],
 ) -> None:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 KEY = "sk-abcdef0123456789"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "env",
     [
@@ -293,6 +294,7 @@ def test_an_agent_drives_the_model_behind_the_endpoint(endpoint: Endpoint, tmp_p
     assert endpoint.asked == []
 
 
+@pytest.mark.slow
 def test_an_agent_without_answers_is_an_error_and_a_wrong_key_ends_all(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 KEY = "sk-abcdef0123456789"
 
 
+@pytest.mark.slow
 def test_results_equal_those_without_faults(tmp_path: Path) -> None:
     """500, 429 with Retry-After, hanging, cut and closed connections, broken JSON, slow and endless bodies."""
     script = scripted(GUESS, tasks=12, samples=3, turns=half_right)
@@ -51,6 +52,7 @@ def test_results_equal_those_without_faults(tmp_path: Path) -> None:
     assert 0 < passed(found[0]) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(24, marks=pytest.mark.heavy)], ids=["few", "many"]
 )
@@ -273,6 +275,7 @@ def test_requests_begin_evenly_spaced(endpoint: Endpoint, tmp_path: Path) -> Non
     assert times[-1] - times[0] >= 0.6
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_says_how_to_go_on(tmp_path: Path) -> None:
     """Attempts that were started end, and are printed; the rest is made by the next call."""
     script = scripted(GUESS, tasks=40, samples=1, turns=half_right)
@@ -323,6 +326,7 @@ def test_lines_that_a_kill_or_an_accident_damaged_are_made_again(
     assert count_lines(out) == 8
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
     script = scripted(GUESS, tasks=4, samples=2)
     out = tmp_path / "out"

@@ -81,6 +81,7 @@ def dialogue_score() -> Any:
         )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_gets_one_clear_message(case: str) -> None:
     attempt, message = WRONG[case]
@@ -153,6 +154,7 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("end", "status"),

@@ -28,6 +28,7 @@ GROUP = 8
 KINDS = ("right", "wrong", "hostile", "unscorable")
 
 
+@pytest.mark.slow
 def test_rewards_of_workers_that_raise_hang_and_die_are_those_of_a_run() -> None:
     with opened(SPELLING, SETTINGS) as env:
         rows = [row for row in dataset(env, "train", 25) for _ in range(GROUP)]

@@ -69,6 +69,7 @@ def played(
     return attempts
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [agents.Asking, agents.Trusted, agents.Judged])
 def test_agents_ask_the_policy_and_what_they_return_is_judged(
     kind: type[AgentEnvironment[Any]],
@@ -94,6 +95,7 @@ def test_agents_ask_the_policy_and_what_they_return_is_judged(
     assert len(last.messages) == 9  # max_turns is 5, and the sixth request was refused
 
 
+@pytest.mark.slow
 def test_the_attempts_of_many_agents_do_not_mix() -> None:
     scripts = [[f"say {n} {turn}" for turn in range(n % 3)] + ["end"] for n in range(40)]
     attempts = played(agents.Asking, *scripts, workers=2)
@@ -101,6 +103,7 @@ def test_the_attempts_of_many_agents_do_not_mix() -> None:
     assert [attempt.rollout.returned["task"] for attempt in attempts] == list(range(40))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -123,6 +126,7 @@ def test_an_agent_that_fails_makes_an_error_and_no_reward(said: str, words: str)
     assert words in attempt.verdict.error
 
 
+@pytest.mark.slow
 def test_an_agent_that_fails_takes_no_other_one_with_it() -> None:
     attempts = played(agents.Failing, *["exit", "right", "block", "right", "right"], retries=0)
     assert [attempt.verdict.error is None for attempt in attempts if attempt.verdict] == [
@@ -140,6 +144,7 @@ def test_an_agent_that_never_asks_makes_an_error() -> None:
     assert "without a request" in str(attempt.verdict.error)
 
 
+@pytest.mark.slow
 def test_an_agent_whose_worker_is_lost_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +169,7 @@ def test_a_program_that_hangs_is_killed_with_what_it_started() -> None:
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.slow
 def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
     async def late(request: Any, heard: Any) -> str:
         await asyncio.sleep(4)  # more than agent_seconds
@@ -178,6 +184,7 @@ def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
     assert run(agents.Failing, work, retries=0).rollout.returned == {"heard": ["right"]}
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_100_agents() -> None:
     import gc
 

@@ -75,6 +75,7 @@ def test_every_group_has_a_help_and_commands() -> None:
     assert [ROOT, *GROUPS] == list(COMMANDS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)], ids=" ".join)
 def test_the_help_of_a_group_lists_its_commands_and_imports_none(group: list[str]) -> None:
     shown, modules = run(*group, "--help")

@@ -108,6 +108,7 @@ def test_the_schema_is_that_of_the_config() -> None:
     assert json.loads(grpo("config", "schema").stdout) == RunConfig.model_json_schema()
 
 
+@pytest.mark.slow
 def test_the_doctor_names_what_is_broken_and_exits_with_1(site: Path) -> None:
     install_plugin(site, "bad", "raise ValueError('no luck')")
     result = grpo("doctor", "--json")

@@ -101,6 +101,7 @@ def test_envs_json_stays_json_beside_a_plugin_that_prints(toy: Path) -> None:
     assert {"toy", "chatty"} <= {row["name"] for row in json.loads(grpo("envs", "--json").stdout)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "words",
     [
@@ -313,6 +314,7 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path / "odd.py"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "command", [["score", "--answer", "answer.txt"], ["show"], ["card", "--tasks", "0"]]
 )
@@ -327,6 +329,7 @@ def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> N
     assert "\\ud800" in grpo_apart("env", "show", f"{odd}:Odd", cwd=odd.parent).stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

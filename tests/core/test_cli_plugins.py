@@ -136,6 +136,7 @@ def test_check_says_how_long_the_import_took(site: Path) -> None:
     assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
 
 
+@pytest.mark.slow
 def test_check_of_working_plugins_exits_with_0(site: Path) -> None:
     install_toy(site)
     result = grpo("plugins", "--check")
@@ -152,6 +153,7 @@ def {hook}():
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("hook", "spec", "reason", "fix"),
     [

@@ -104,6 +104,7 @@ KINDS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 def test_an_episode_that_ends_its_worker_every_time_takes_no_other_one_with_it(
     tmp_path: Path,
 ) -> None:
@@ -165,6 +166,7 @@ def test_two_episodes_do_not_see_each_other(kind: type[games.Games], isolation: 
     with_verifier(kind(), work, isolation=isolation)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["die", "block", "sleep"])
 def test_an_episode_lost_in_the_middle_is_replayed_and_so_are_those_beside_it(
     tmp_path: Path, fault: str
@@ -243,6 +245,7 @@ def test_a_drifting_episode_that_is_lost_is_an_error(tmp_path: Path) -> None:
     with_verifier(games.Games(games.Config(folder=str(tmp_path), drifts=True)), work)
 
 
+@pytest.mark.sampled(1)
 @KINDS
 def test_every_episode_is_closed_whatever_happens(
     tmp_path: Path, kind: type[games.Games], isolation: str
@@ -333,6 +336,7 @@ def test_episodes_use_the_sandbox_of_the_host() -> None:
     with_verifier(games.RunningGames(None, lender.services(games.RunningGames)), work)
 
 
+@pytest.mark.slow
 def test_time_that_a_service_stops_does_not_count_and_its_failure_is_an_error() -> None:
     class Slow:
         async def run(self, programs: Sequence[Any]) -> Any:
@@ -387,6 +391,7 @@ class Jails:
         return self.opened[-1]
 
 
+@pytest.mark.slow
 def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() -> None:
     jails = Jails()
     env = games.SessionGames(None, Services(sandboxes={"default": jails}))  # type: ignore[dict-item]
@@ -468,6 +473,7 @@ def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) ->
     with_verifier(kind(), work, placement=Placement(executor, "afar"), spec=spec)
 
 
+@pytest.mark.slow
 def test_only_verdicts_of_replayable_episodes_are_cached() -> None:
     async def work(verifier: Verifier) -> int:
         for _ in range(2):
@@ -478,6 +484,7 @@ def test_only_verdicts_of_replayable_episodes_are_cached() -> None:
         assert with_verifier(kind(), work, cache=VerdictCache(entries=10)) == hits
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_200_episodes() -> None:
     me = psutil.Process()
 
@@ -533,6 +540,7 @@ def test_a_killed_trainer_leaves_no_process(tmp_path: Path) -> None:
     assert wait_until(lambda: not any(map(is_alive, workers)))
 
 
+@pytest.mark.slow
 def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
     async def work(verifier: Verifier) -> str:
         (task,) = await verifier.tasks(NUMBERS[:1])

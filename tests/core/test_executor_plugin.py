@@ -115,6 +115,7 @@ def far_ends() -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.sampled(1)
 def test_verdicts_come_from_the_far_end_and_are_those_of_this_machine(
     plugin: str, slow: str
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_deadline_is_kept_at_the_far_end_and_is_no_reward(plugin: str, slow: s
     assert right.total == 1.0
 
 
+@pytest.mark.slow
 def test_a_far_end_that_dies_is_asked_again_and_then_an_error(plugin: str, slow: str) -> None:
     def kill() -> None:
         (far_end,) = far_ends()

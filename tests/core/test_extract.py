@@ -314,6 +314,7 @@ EXTRACTORS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("extractor", EXTRACTORS)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_megabyte_of_hostile_text_neither_raises_nor_takes_long(

@@ -167,6 +167,7 @@ SAFE = {"GRPO_DISABLE_PLUGINS": "crashes,slow"}
 """These two end or delay whoever loads them in his own process, as `grpo plugins` and `grpo envs` do."""
 
 
+@pytest.mark.slow
 def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
     hostile: Installation,
 ) -> None:
@@ -187,6 +188,7 @@ def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
     assert "noise on import" in done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -217,6 +219,7 @@ def test_envs_lists_what_works_and_counts_what_does_not(hostile: Installation) -
     assert f"{len(HOSTILE) + 1} of the installed plugins cannot be used" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_that_is_asked_for_says_why_with_status_2(hostile: Installation) -> None:
     for name, (_, reason) in HOSTILE.items():
         done = hostile.grpo("env", "show", name)
@@ -225,6 +228,7 @@ def test_a_broken_plugin_that_is_asked_for_says_why_with_status_2(hostile: Insta
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installation) -> None:
     done = hostile.grpo(
         *("plugins", "crashes", "slow", "lacks", "good", "exits"),
@@ -243,6 +247,7 @@ def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installa
     assert rows["exits", "grpo-env-exits"]["reason"] == "called sys.exit(3)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["envs"]])
 def test_starting_stays_fast_with_a_hundred_plugins(
     many: Installation, arguments: list[str]

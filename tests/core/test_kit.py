@@ -110,6 +110,7 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
@@ -121,6 +122,7 @@ def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
         assert next(r for r in sound.results if r.check == check).status == "valid"
 
 
+@pytest.mark.slow
 def test_a_sound_list_with_an_end_and_one_part_has_no_fault_either() -> None:
     report = checked(planted.Rows())
     assert not problems(report), str(report)
@@ -391,6 +393,7 @@ def test_every_check_of_the_data_file_is_carried_out_and_no_other() -> None:
     assert all(check["asks"].endswith("?") for check in catalogue().values())
 
 
+@pytest.mark.slow
 def test_only_names_checks_or_groups_and_a_typo_is_told() -> None:
     assert {r.check for r in checked(planted.Sum(), "floor.near", "cost.time").results} == {
         "floor.near",
@@ -537,6 +540,7 @@ def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
     assert "'flor' is not a check; did you mean 'floor'?" in result.stderr
 
 
+@pytest.mark.slow
 def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     source = (
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport planted\n"
@@ -554,6 +558,7 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     assert EnvironmentConformance.tasks == 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("honest", "checks"),
     some_of(
@@ -579,6 +584,7 @@ NAMED = (planted.SetOrder, planted.TellsDate, planted.TellsFolder, planted.Tells
 """Whose surrounding is looked for in the default run, by seven processes each."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "faulty",
     [env for env in planted.SURROUNDED if env not in NAMED and env.scored is planted.Sum.scored],
@@ -592,6 +598,7 @@ def test_a_task_that_depends_on_its_surroundings_is_found(
     assert found.status == "invalid", found.message
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("faulty", "name"),
     some_of(
@@ -625,6 +632,7 @@ def test_a_check_of_leftovers_says_how_many_verdicts_were_watched_and_what_staye
     assert re.match(r"\d{3,} verdicts left 4 files .*answer-1", said[planted.LeavesFewFiles])
 
 
+@pytest.mark.slow
 def test_kept_memory_is_told_with_the_line_that_keeps_it() -> None:
     (found,) = checked(planted.KeepsALittle(), "cost.memory").results
     assert re.search(r"left 3\.\d kB behind; .* planted\.py:\d+", found.message), found.message

@@ -29,6 +29,7 @@ def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
     return {result.check: result for result in report.results}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_fault_of_an_agent_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
@@ -39,6 +40,7 @@ def test_a_fault_of_an_agent_is_found_by_its_check_where_the_sound_twin_is_valid
     assert sound.status == "valid", sound.message
 
 
+@pytest.mark.slow
 def test_a_program_is_an_agent_that_is_cut_off_and_runs_again() -> None:
     found = results(planted.Commands, "agent.repeat", "agent.cut_off")
     assert {found[check].status for check in ("agent.repeat", "agent.cut_off")} == {"valid"}

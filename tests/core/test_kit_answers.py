@@ -28,6 +28,7 @@ HANGING = (planted_answers.CountsToIt,)
 """Only a process of its own ends it in time."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted_answers.FAULTS))
 def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
     isolation: Isolation = "auto" if faulty in HANGING else isolation_for(check)
@@ -35,6 +36,7 @@ def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], c
     assert found.status == "invalid", found.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "sound",
     some_of(
@@ -89,6 +91,7 @@ def test_command_json_junit_and_card_show_what_is_waived(site: Path) -> None:
         assert "the toy is so small" in grpo("env", "card", "toy", "--tasks", "0", *options).stdout
 
 
+@pytest.mark.slow
 def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
     report = check_environment(planted.GlobalRandom(), tasks=COUNT)
     assert [result.check for result in report.problems] == ["task.random"]
@@ -116,6 +119,7 @@ CAUSES = {
 """Faults that several checks find, with the one that names the cause."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("faulty", "cause"), one_of_each_check(CAUSES))
 def test_the_check_that_names_the_cause_is_the_one_that_counts(
     faulty: type[Environment[Any]], cause: str
@@ -140,6 +144,7 @@ def test_an_answer_that_no_process_can_judge_is_no_difference_between_processes(
     assert (found.check, found.status) == ("verdict.process", status), found.message
 
 
+@pytest.mark.slow
 def test_two_faults_are_two_lines() -> None:
     report = check_environment(planted_answers.TwoFaults(), tasks=COUNT)
     assert {result.check for result in report.problems} == {"task.split", "floor.near"}, str(report)

@@ -112,6 +112,7 @@ def test_turns_of_references_come_back_from_workers() -> None:
             asyncio.run(reference(isolation, planted.NumbersAsReference()))
 
 
+@pytest.mark.slow
 def test_references_and_cheats_of_several_turns_are_played() -> None:
     report = check_environment(
         planted.Guess(), tasks=COUNT, only=["verdict", "floor.cheats", "floor.near", "floor.suffix"]
@@ -164,6 +165,7 @@ SOUND_TWIN: dict[str, type[Environment[Any]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
@@ -175,6 +177,7 @@ def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_val
     assert sound.status == "valid", sound.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "env",
     some_of(
@@ -218,6 +221,7 @@ def test_replies_that_ask_a_judge_are_played() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_hanging_reply_is_found_within_seconds_and_not_asked_by_every_check() -> None:
     started = time.monotonic()
     report = check_environment(planted.BlocksTrusted(), only=["reply", "tool", "verdict"], tasks=4)
@@ -247,6 +251,7 @@ def test_arguments_are_made_for_schemas_of_many_kinds() -> None:
     assert "hello" in calls[0]
 
 
+@pytest.mark.slow
 def test_the_example_of_a_dialogue_has_no_fault() -> None:
     example = Path(__file__).parents[2] / "examples" / "04_dialogue.py"
     result = grpo("env", "check", f"{example}:Guess")

@@ -35,6 +35,7 @@ def sound_twin(check: str) -> type[Environment[Any]]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_fault_of_an_episode_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
@@ -45,12 +46,14 @@ def test_a_fault_of_an_episode_is_found_by_its_check_where_the_sound_twin_is_val
     assert sound.status == "valid", sound.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Hunts, planted.Desks)))
 def test_honest_episodes_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "reply", "episode", "floor.empty", "floor.cheats")
     assert not [result for result in found.values() if result.status == "invalid"]
 
 
+@pytest.mark.slow
 def test_an_episode_that_cannot_be_replayed_is_judged_while_it_lives() -> None:
     found = results(planted.NotReplayable, "verdict", "episode", "reply.echo", "floor.empty")
     for check in ("verdict.reference", "floor.empty", "episode.repeat", "episode.talk"):

@@ -91,6 +91,7 @@ def logic(source: str) -> list[str]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
     kind: str, project: Callable[[str], Path]
@@ -151,6 +152,7 @@ def test_both_splits_hold_every_last_digit(kind: str, project: Callable[[str], P
         assert shown == set("0123456789")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", FREE)
 def test_a_project_asks_a_task_whose_reference_passes(
     kind: str, project: Callable[[str], Path]

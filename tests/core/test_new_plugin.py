@@ -50,6 +50,7 @@ def test_each_kind_of_plugin_has_a_scaffold() -> None:
     assert {*KINDS, "environment", "endpoint"} == set(OFFER_HOOKS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plugin_of_each_kind_is_listed_and_passes_its_own_tests(
     kind: str, project: Callable[..., Path]

@@ -350,6 +350,7 @@ def test_an_episode_is_played_and_each_attempt_is_a_new_one(site: Path) -> None:
     assert out[-1] == "attempts 2, passed 1, mean reward 0.500"
 
 
+@pytest.mark.slow
 def test_a_recorded_dialogue_is_scored_by_playing_it_again(site: Path) -> None:
     def scored(*messages: tuple[str, str], replayable: bool = True) -> tuple[int, str]:
         name = f"game_{replayable}.py".lower()

@@ -83,6 +83,7 @@ def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
     shown.encode()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.recursive(

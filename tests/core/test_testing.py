@@ -77,6 +77,7 @@ def test_an_environment_that_keeps_its_promises_passes_every_check() -> None:
     assert_environment(Echo())
 
 
+@pytest.mark.slow
 def test_a_reference_of_an_environment_without_a_best_answer_has_to_pass_and_no_more() -> None:
     assert not check_environment(Endless(), isolation="inline", only=["verdict"]).problems
     Endless.open_ended = False
@@ -100,6 +101,7 @@ def test_what_could_not_be_looked_at_is_not_reported_as_valid() -> None:
     assert report.problems == ()
 
 
+@pytest.mark.slow
 def test_the_assertion_shows_the_whole_report() -> None:
     with pytest.raises(
         AssertionError, match=r"(?s)Stingy: 1 faults.*fault +verdict.reference.*it must pass with 1"

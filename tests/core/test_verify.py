@@ -116,6 +116,7 @@ def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(
     assert (stats.errors, stats.verdicts) == (len(BAD_RESULTS), len(BAD_RESULTS) + 2)
 
 
+@pytest.mark.slow
 def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -216,6 +217,7 @@ def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> Non
     asyncio.run(run())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("order", "reason"),
     [

@@ -52,6 +52,7 @@ def judge_in_turn(env: Environment[Any], answers: Sequence[str], **settings: Any
 # Replies
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_none_ends_the_worker_and_costs_no_other_verdict() -> None:
     answers = [order for name in hostile.BODIES for order in (f"body:{name}", "pid:")]
     verdicts = judge_in_turn(hostile.Attacker(), answers, timeout_seconds=20)
@@ -191,6 +192,7 @@ def noted(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()]
 
 
+@pytest.mark.sampled(1)
 @LINUX
 @pytest.mark.parametrize(
     "end",

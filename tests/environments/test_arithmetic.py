@@ -83,6 +83,7 @@ def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: i
         assert answer.content == f"<answer>{eval(asked(question))}</answer>"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_examples_are_neither_trained_on_nor_asked() -> None:
     examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
     assert len(examples) == 8
@@ -119,6 +120,7 @@ def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
 # Splits
 
 
+@pytest.mark.slow
 def test_train_and_eval_share_no_expression_at_any_level_or_seed() -> None:
     trained = {
         e
@@ -160,6 +162,7 @@ def test_seeds_ask_in_another_order_and_do_not_shift_into_each_other(split: str)
     assert here[1:] != there[:-1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("seed", "level"), [(0, 0.0), (1, 0.0), (0, 1.0)])
 @pytest.mark.parametrize("size", [5, 16])
 def test_the_answers_of_a_steps_tasks_are_spread_out(seed: int, level: float, size: int) -> None:
@@ -174,6 +177,7 @@ def test_the_answers_of_a_steps_tasks_are_spread_out(seed: int, level: float, si
     assert statistics.variance(means) < 0.5 * statistics.variance(ranks.values()) / size
 
 
+@pytest.mark.slow
 def test_spreading_leaves_every_training_task_of_level_0_as_likely_as_before() -> None:
     shape, drawn = SHAPES[0], [ask(index).data for index in range(6000)]
     numbers, signs = range(shape.largest + 1), shape.operators

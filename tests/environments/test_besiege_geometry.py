@@ -351,6 +351,7 @@ def in_the_papers_names(entry: dict[str, Any]) -> dict[str, Any]:
     return {names.get(key, key.replace("bp_id", "face_id")): value for key, value in entry.items()}
 
 
+@pytest.mark.slow
 def test_ten_thousand_random_trees_are_judged_as_by_the_second_checker() -> None:
     rng = random.Random(20251)
     counts = {"valid": 0}

@@ -289,6 +289,7 @@ def fingerprint(names: list[str]) -> str:
     return digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_to_the_bit_on_repeat_in_any_order_and_in_another_process() -> None:
     names = ["paper car", "paper catapult", "band catapult", "sprung car"]
     first = fingerprint(names)
@@ -333,6 +334,7 @@ def test_a_run_that_blows_up_is_a_fault_and_leaves_no_log_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_any_valid_machine_of_any_blocks_can_be_simulated() -> None:
     """Three hundred of them, briefly; whatever they do, nothing raises and places stay numbers."""
     level = replace(FIELD, seconds=0.4, allowed=frozenset(BLOCKS))
@@ -385,6 +387,7 @@ def sixty_four() -> list[Machine]:
     return machines
 
 
+@pytest.mark.slow
 def test_sixty_four_machines_with_their_second_runs_take_seconds_of_processor_time_and_no_minute(
     sixty_four: list[Machine],
 ) -> None:

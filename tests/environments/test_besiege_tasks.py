@@ -236,6 +236,7 @@ def test_references_are_many_different_machines_that_pass(name: str) -> None:
 WITH_GOALS = [level for level in LEVELS.values() if level.goal is not None]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", WITH_GOALS, ids=lambda level: level.name)
 def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Level) -> None:
     """A machine that only comes near it does not."""
@@ -266,6 +267,7 @@ def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Le
     asyncio.run(through())
 
 
+@pytest.mark.slow
 def test_a_threshold_of_ones_own_counts_on_levels_with_a_goal_too() -> None:
     env = Catapult(Config(threshold=0.4))
     verdict = judged(env, compact(ROTOR_CATAPULT), level=1.0)
@@ -274,6 +276,7 @@ def test_a_threshold_of_ones_own_counts_on_levels_with_a_goal_too() -> None:
     assert Catapult(Config(threshold=2.0)).reference(ask(env, level=1.0)) is None
 
 
+@pytest.mark.slow
 def test_no_reference_is_given_for_a_hoop_with_fewer_blocks_than_its_design_takes() -> None:
     env = Catapult()
     tasks = [ask(env, index=index, level=1.0) for index in range(40)]
@@ -299,6 +302,7 @@ def test_the_simulator_says_what_was_wrong_or_what_the_machine_did() -> None:
 # Pictures
 
 
+@pytest.mark.slow
 def test_a_machine_is_drawn_and_so_is_what_it_did(tmp_path: Path) -> None:
     (tmp_path / "car.json").write_text(CAR)
     command = [

@@ -214,6 +214,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(VALUES)
 def test_any_json_is_judged(value: Any) -> None:
@@ -236,6 +237,7 @@ LINKS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(ENTRIES | LINKS, max_size=20), st.booleans())
 def test_any_tree_is_judged(entries: list[dict[str, Any]], numbered: bool) -> None:

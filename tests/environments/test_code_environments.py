@@ -77,6 +77,7 @@ def run_here(source: str, entry: str, cases: Sequence[Case]) -> list[Any]:
     return [namespace[entry](*case.arguments) for case in cases]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("env_class", BOTH)
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_references_solve_their_problems(env_class: type[Any], difficulty: int) -> None:
@@ -363,6 +364,7 @@ FIZZBUZZ_MUTATIONS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_every_wrong_variant_of_a_fizzbuzz_reference_fails_somewhere(difficulty: int) -> None:
     """A variant that this problem cannot tell (order of words that never meet) is told by another one of the same difficulty."""

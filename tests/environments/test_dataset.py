@@ -47,6 +47,7 @@ def numbers(path: Path, **more: Any) -> Environment[Any]:
     return dataset(path=str(path), reward="number", answer_pattern="#### (.*)", **more)
 
 
+@pytest.mark.slow
 def test_it_passes_the_checks_of_environments(rows: Path) -> None:
     env = numbers(rows)
     report = asyncio.run(_checked(env))
@@ -82,6 +83,7 @@ def own_reward(tmp_path: Path) -> Callable[..., Environment[Any]]:
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["tagged", "bare"])
 def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_own(
     function: str, own_reward: Callable[..., Environment[Any]]
@@ -96,6 +98,7 @@ def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_ow
     assert len(not_asked - about_dialogues) <= 7, not_asked
 
 
+@pytest.mark.slow
 def test_a_reward_function_that_looks_for_the_answer_anywhere_is_found(
     own_reward: Callable[..., Environment[Any]],
 ) -> None:

@@ -55,6 +55,7 @@ def judged(env: FillIn, task: Task[Gaps], *answers: str) -> list[Verdict]:
 # What is asked
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["masked", "causal"])
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_it_keeps_the_promises_of_an_environment(form: str, unit: str) -> None:
@@ -188,6 +189,7 @@ HACKS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", HACKS)
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_a_judge_that_likes_everything_pays_no_hack(name: str, unit: str) -> None:

@@ -75,6 +75,7 @@ def test_records_are_read_as_published(folder: Path) -> None:
     assert len(ask(env(folder, example=True)).prompt) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not PUBLISHED.is_dir(), reason="the published data is not here; name its folder by GRPO_GSM8K"
 )

@@ -124,6 +124,7 @@ def test_a_class_is_made_once_and_found_by_its_module_and_name() -> None:
 # Tasks
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     some_of(sorted(SPECS), default=[*sorted(SPECS)[::3], *WITHOUT_ANSWER, *OWN_ANSWER_FAILS]),
@@ -152,6 +153,7 @@ def test_some_own_answers_of_the_library_do_not_pass_its_own_verifier(name: str)
     assert environment(name).verify(task, Rollout.of(environment(name).reference(task))).total == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_an_item_is_that_of_a_dataset_built_with_its_seed(name: str) -> None:
     """Others are built once and given the seed of each item: none may keep anything from before."""
@@ -169,6 +171,7 @@ def test_neighbouring_seeds_and_indices_share_nothing() -> None:
         assert not set(here) & set(there)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["coin_flip", "n_queens", "propositional_logic", "tower_of_hanoi", "products"]
 )

@@ -43,6 +43,7 @@ def script() -> ModuleType:
     return module
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "expected"), SHOWN.items())
 def test_the_published_holes_are_found(name: str, expected: set[str], script: ModuleType) -> None:
     asked = {check: count for check, count in script.TASKS.items() if check != "task.process"}
@@ -50,6 +51,7 @@ def test_the_published_holes_are_found(name: str, expected: set[str], script: Mo
     assert {check for check, names in KNOWN.items() if name in names} == expected
 
 
+@pytest.mark.slow
 def test_items_that_depend_on_the_order_of_a_set_are_found(script: ModuleType) -> None:
     assert script.faults("ransom_note", {"task.process": 40}).keys() == {"task.process"}
     assert "ransom_note" in KNOWN["task.process"]

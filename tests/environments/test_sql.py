@@ -41,6 +41,7 @@ def test_references_pass_and_hidden_results_differ(level: float) -> None:
         assert (verdict.passed, total(ENV, verdict)) == (True, 1.0)
 
 
+@pytest.mark.slow
 def test_no_question_of_training_is_held_out() -> None:
     asked = {
         split: {

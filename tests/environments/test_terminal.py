@@ -40,6 +40,7 @@ def test_it_keeps_the_promises_of_an_environment(env: Terminal) -> None:
     assert_environment(env)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_solution_of_each_job_does_it_and_nothing_less(env: Terminal, level: float) -> None:
     for index in range(3):

@@ -555,6 +555,7 @@ def test_a_slow_body_is_cut_off_and_asks_nothing() -> None:
     assert completer.asked == []
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_cut_off() -> None:
     size = 30_000_000
     completer = Fake(lambda _: answer("x" * size))

@@ -501,6 +501,7 @@ def test_there_are_at_least_forty_calls() -> None:
     assert len({*CALLS}) == len(CALLS) >= 40
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_the_clients_calls_are_answered(
     clients: SimpleNamespace, call: Callable[[OpenAI], None]

@@ -167,24 +167,28 @@ def check(http: httpx.Client, path: str, body: bytes) -> None:
     jsonschema.validate(response.json(), schema_of(path, response.status_code))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(body=CHATS)
 def test_chats_of_all_kinds(http: httpx.Client, body: Any) -> None:
     check(http, CHAT, json.dumps(body).encode())
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(body=CONTINUATIONS)
 def test_texts_of_all_kinds(http: httpx.Client, body: Any) -> None:
     check(http, "/v1/completions", json.dumps(body).encode())
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(body=st.one_of(st.binary(max_size=200), VALUES.map(json.dumps).map(str.encode)))
 def test_bytes_of_all_kinds(http: httpx.Client, body: bytes) -> None:
     check(http, CHAT, body)
 
 
+@pytest.mark.slow
 def test_many_of_these_reach_the_policy(http: httpx.Client) -> None:
     """Otherwise the tests above would look at refusals alone."""
     ASKED.clear()

@@ -121,6 +121,7 @@ def victim(access: Access) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 def test_sixty_four_clients_at_once_get_their_own_answers_and_leave_nothing() -> None:
     completers = [echo(f"key {number}") for number in range(KEYS)]
     with served(keep_alive_seconds=0.05, requests=40, requests_per_key=20) as server:

@@ -119,6 +119,7 @@ def is_hostile(asked: dict[str, Any]) -> bool:
     return "hostile" in asked["messages"][1]["content"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(
     endpoint: Endpoint, how: str
@@ -130,6 +131,7 @@ def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(
     assert (before.score, before.error, after.score, after.error) == (0.7, None, 0.7, None)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", MALFORMED)
 def test_an_endpoint_that_answers_all_calls_with_what_is_no_answer_is_an_error(
     endpoint: Endpoint, how: str
@@ -299,6 +301,7 @@ def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_
     assert "is available again after" in back
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "meanwhile",
     [(404, b"404 page not found"), (403, b"try later"), (200, b"<html>maintenance</html>")],
@@ -361,6 +364,7 @@ def test_a_judge_that_is_closed_keeps_nobody_waiting_and_may_be_asked_again(
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_calls_that_wait_share_one_probe_and_hostile_candidates_are_not_left_out_afterwards(
     endpoint: Endpoint,
 ) -> None:
@@ -442,6 +446,7 @@ def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
     assert times[2] - times[1] > 1.9
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("body", [without_end, larger_than_memory(200), larger_than_memory(500)])
 def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> None:
     endpoint.reply = lambda asked: good(7) if is_probe(asked) else body

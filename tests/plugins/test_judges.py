@@ -179,6 +179,7 @@ def fills(folder: Path, who: str, *candidates: str, **more: Any) -> list[Any]:
     return list(asyncio.run(judge.judge(asked)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", SAYINGS)
 def test_the_reference_gets_1_and_what_another_animal_says_less(
     language_model: Path, who: str
@@ -319,6 +320,7 @@ def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> N
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -358,6 +360,7 @@ def test_an_endpoint_that_is_not_there_is_an_error() -> None:
     assert "failed" in found.error
 
 
+@pytest.mark.slow
 def test_64_calls_fly_at_once_and_never_more(endpoint: Endpoint) -> None:
     together = threading.Barrier(64)
 

@@ -109,6 +109,7 @@ def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
     assert servers() == set()
 
 
+@pytest.mark.slow
 def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str) -> None:  # noqa: F811
     server = McpServer(url=url, names=("sum",), seconds=5)
     assert [described.name for described in server.tools()] == ["sum"]
@@ -134,6 +135,7 @@ def test_a_server_that_was_killed_is_started_again_in_the_state_that_it_had() ->
     assert servers() == set()
 
 
+@pytest.mark.slow
 def test_a_call_that_ends_the_server_again_is_blamed_and_the_policy_is_told(tmp_path: Path) -> None:
     once = calls(("count", {"by": 3}), ("die_once", {"path": str(tmp_path / "died")}))
     replies, _ = play(McpServer(FRAIL), once, calls(("count", {"by": 1}), ("crash", {}), ("count", {"by": 1})))  # fmt: skip
@@ -145,6 +147,7 @@ def test_a_call_that_ends_the_server_again_is_blamed_and_the_policy_is_told(tmp_
     assert servers() == set()
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
     replies, _ = play(McpServer(FRAIL), calls(("fail", {}), ("flood", {})))
     assert replies[0] is not None
@@ -248,6 +251,7 @@ class Folders:
         return self.folder
 
 
+@pytest.mark.slow
 def test_a_server_runs_inside_a_session_and_keeps_what_is_in_its_folder(tmp_path: Path) -> None:
     sandbox = Folders(tmp_path)
     files = {"server.py": (HERE / "mcp_plain.py").read_text(encoding="utf-8")}

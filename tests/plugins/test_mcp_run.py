@@ -59,6 +59,7 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 def test_a_run_calls_two_tools_of_an_example_server(model: Path, url: str, tmp_path: Path) -> None:  # noqa: F811
     config = build_config(
         [

@@ -157,6 +157,7 @@ STATUSES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
 def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
     limits = (
@@ -217,6 +218,7 @@ def attacked(backend: str) -> dict[str, tuple[Outcome, Outcome]]:
     return asyncio.run(all_of_them())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_gets_nothing_and_leaves_nothing(backend: str, name: str) -> None:
     """Its neighbour, the next call in the same place, finds an empty folder, and is right."""
@@ -354,6 +356,7 @@ def f(x):
     assert one(one_jail, source, 1, limits=Limits(wall_seconds=30, cpu_seconds=20)).value == []
 
 
+@pytest.mark.sampled(1)
 def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
     async def hang_beside_neighbours() -> tuple[
         bool, Sequence[Sequence[Outcome]], Sequence[Outcome]
@@ -372,6 +375,7 @@ def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPoo
     assert not hanging_was_done  # the neighbours did not wait for it
 
 
+@pytest.mark.slow
 def test_a_program_that_waits_is_given_up_after_five_tries_whatever_the_number_of_jails(
     backend: str,
 ) -> None:
@@ -391,6 +395,7 @@ def test_a_program_that_waits_is_given_up_after_five_tries_whatever_the_number_o
         assert time.monotonic() - started < 30
 
 
+@pytest.mark.slow
 def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody_a_verdict(
     backend: str,
 ) -> None:
@@ -422,6 +427,7 @@ def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody
     assert [row[0].value for row in rows[6:]] == [UNDISTURBED] * 4
 
 
+@pytest.mark.slow
 def test_a_program_that_uses_up_its_processor_time_twice_is_given_up_without_any_suspicion(
     backend: str,
 ) -> None:
@@ -464,6 +470,7 @@ def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     assert [outcome.value for outcome in row] == list(range(20))
 
 
+@pytest.mark.slow
 def test_a_lost_supervisor_does_not_excuse_a_program_that_ends_itself(backend: str) -> None:
     before, pool = supervisors(), open_pool(backend, 1)
     run(pool, PROBE)

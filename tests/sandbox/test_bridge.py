@@ -167,6 +167,7 @@ print(json.dumps([sorted(ask(0, [])), len(ask.__defaults__[0]), size, times[1] -
     used(pool, path, use)
 
 
+@pytest.mark.sampled(1)
 def test_nothing_else_of_a_network_is_reached(pool: JailPool) -> None:
     """The attacks of `grpo sandbox check`: other sockets, addresses and protocols, names, and taking all there is."""
     results = asyncio.run(check_session_sockets(pool))
@@ -202,6 +203,7 @@ for work in (
     ]
 
 
+@pytest.mark.slow
 def test_connections_end_with_the_command_that_made_them(pool: JailPool, path: Path) -> None:
     """Also those whose bytes nobody reads, and of processes in the background; the next command has them all."""
     takes = f"""
@@ -272,6 +274,7 @@ def test_what_is_no_socket_is_the_callers_mistake(pool: JailPool, tmp_path: Path
     assert used(pool, None, lambda session: session.exec("echo x")).stdout == "x\n"
 
 
+@pytest.mark.slow
 def test_no_command_runs_twice_and_a_lost_jail_is_an_error(backend: str, path: Path) -> None:
     """What was asked cannot be taken back. Before the first command a jail is made again as ever."""
 

@@ -76,6 +76,7 @@ async def busy_container(engine: Engine) -> str:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine: Engine) -> None:
     """Four programs, one after the other in one jail, and one `docker kill` in the middle of each."""
     pool = Docker(DockerConfig(jails=1))
@@ -201,6 +202,7 @@ def _children(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -321,6 +323,7 @@ def test_a_container_that_the_daemon_made_without_an_answer_is_removed_with_the_
     wait_until_gone(engine)
 
 
+@pytest.mark.slow
 def test_a_stream_of_events_that_breaks_off_costs_no_outcome_and_leaves_no_container(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +429,7 @@ def test_what_dead_trainers_left_is_swept_and_nothing_else(engine: Engine, way: 
         engine.docker("rm", "-f", alive, elsewhere)
 
 
+@pytest.mark.slow
 def test_an_archive_of_a_root_becomes_the_image_and_replaces_the_old_one(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -546,6 +550,7 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
     assert again.folder.finished
 
 
+@pytest.mark.slow
 def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(
     engine: Engine, tmp_path: Path
 ) -> None:

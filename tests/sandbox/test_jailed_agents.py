@@ -67,6 +67,7 @@ def played(
     return asyncio.run(work())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("isolation", ["auto", "inline"])
 def test_an_agent_in_a_jail_drives_the_policy(isolation: str, backend: str, socket: Path) -> None:
     """From a worker process or this one; attempts at the same time do not mix."""

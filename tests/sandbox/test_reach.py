@@ -46,6 +46,7 @@ def test_a_jail_holds_the_interpreter_its_library_and_nothing_else_of_the_machin
     assert not any("dist-packages" in path or "site-packages" in path for path in paths)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "module",
     [

@@ -99,6 +99,7 @@ STATUSES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("command", "status", "exit_code"), STATUSES, ids=range(len(STATUSES)))
 def test_every_way_to_end_has_the_same_status_under_both_back_ends(
     pool: JailPool, command: Any, status: str, exit_code: int | None
@@ -317,6 +318,7 @@ def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
     assert (after.status, after.stdout) == ("ok", "x\n")
 
 
+@pytest.mark.slow
 def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) -> None:
     seconds = f"60.{os.getpid()}"
 
@@ -473,6 +475,7 @@ def image() -> Iterator[Path]:
         yield root
 
 
+@pytest.mark.slow
 def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
     image: Path,
 ) -> None:

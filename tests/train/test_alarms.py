@@ -183,6 +183,7 @@ def names(alarms: list[Alarm]) -> set[tuple[str, str]]:
     return {(alarm.name, alarm.subject) for alarm in alarms}
 
 
+@pytest.mark.slow
 def test_honest_runs_that_learn_raise_no_alarm():
     """15 simulated runs of 100 steps: reward and pass rate rise, entropy falls, lengths and references wander."""
     for seed in range(15):
@@ -208,6 +209,7 @@ def test_honest_runs_that_learn_raise_no_alarm():
         assert alarms == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("expected", "after"),
     [
@@ -392,6 +394,7 @@ def grpo_alarm(step, alarm):
 """
 
 
+@pytest.mark.slow
 def test_observers_and_plugins_hear_of_an_alarm_once(settings, tmp_path, monkeypatch):
     site = tmp_path / "site"
     site.mkdir()
@@ -429,6 +432,7 @@ def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_pa
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
 
 
+@pytest.mark.slow
 def test_alarms_stop_ends_with_a_checkpoint_and_the_run_goes_on_from_it(settings, tmp_path):
     folder = tmp_path / "run"
     trainer = trained(folder, {**settings, "steps": 6}, Hollow(), every=2, stop=True)

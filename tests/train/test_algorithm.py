@@ -299,6 +299,7 @@ def test_every_loss_equals_the_oracle(
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("importance", [False, True])
 @pytest.mark.parametrize("estimator", list(KL_ESTIMATORS))
 @pytest.mark.parametrize("level", LEVEL_NAMES)

@@ -53,6 +53,7 @@ def plain(model: Any, prefix: tuple[int, ...], completion: tuple[int, ...]) -> t
     return logprobs.gather(1, torch.tensor(completion)[:, None])[:, 0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model_type", all_types())
 def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
     model_type: str,

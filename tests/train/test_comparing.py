@@ -149,6 +149,7 @@ def test_what_cannot_be_compared_is_said(runs: Path, arguments: list[str], words
     assert words in f"{shown.exception} {shown.output}".replace("\n", " ")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tasks", [8, 64])
 @pytest.mark.parametrize("samples", [1, 4])
 def test_the_95_percent_interval_covers_the_truth_in_93_to_97_of_100_draws(

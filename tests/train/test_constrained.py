@@ -154,6 +154,7 @@ def schemas_of(characters: str) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "characters"), [("policy", 'ab"\\ {0\n'), ("byte_policy", 'abé"\\ {0\n')]
 )

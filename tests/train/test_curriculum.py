@@ -119,6 +119,7 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_one(
     settings: dict[str, Any], tmp_path: Path
 ):

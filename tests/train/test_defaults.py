@@ -63,6 +63,7 @@ def test_a_run_records_numbers_and_says_which(settings, tmp_path: Path) -> None:
     assert {line["beta"] for line in lines_of(tmp_path / "run")} == {0.12}
 
 
+@pytest.mark.slow
 def test_a_small_model_trains_as_with_the_numbers_of_before(settings, tmp_path: Path) -> None:
     numbers = {"optimizer": {"lr": 3e-4}, "kl": {"beta": 0.12}}
     unset, _ = trained(settings, tmp_path / "unset")
@@ -135,6 +136,7 @@ def test_only_a_rate_that_somebody_set_is_called_high(settings, rate, warns: boo
     assert bool(high) == warns
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "more",
     [

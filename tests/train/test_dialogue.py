@@ -306,6 +306,7 @@ def test_arguments_and_tools_reach_the_chat_template():
         chat.encode(own.tokenizer, (Message("user", "x"),), Frame(arguments={"tokenize": True}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param("03_train_on_cpu.py", marks=pytest.mark.heavy), "04_dialogue.py"]
 )

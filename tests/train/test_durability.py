@@ -132,6 +132,7 @@ def resume(folder: Path, **more: Any) -> None:
     Trainer.resumed(folder, Letters(), **more).run()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CHECKPOINT_FILES)
 def test_one_flipped_bit_of_a_checkpoint_is_refused_and_an_older_one_is_taken_only_when_asked(
     run: Path, whole: Path, name: str
@@ -149,6 +150,7 @@ def test_one_flipped_bit_of_a_checkpoint_is_refused_and_an_older_one_is_taken_on
     assert_same(run, whole)
 
 
+@pytest.mark.slow
 def test_missing_files_are_damage_too_and_a_run_may_begin_anew(run: Path, whole: Path) -> None:
     for path in (run / "checkpoints").glob("step-*"):
         (path / "progress.json").unlink()
@@ -168,6 +170,7 @@ def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(run: Pat
         Trainer.resumed(run, Letters(), start_from="step-5")
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_is_taken_back_to_with_all_that_came_after_it(
     run: Path, whole: Path
 ) -> None:
@@ -179,6 +182,7 @@ def test_an_older_checkpoint_is_taken_back_to_with_all_that_came_after_it(
     assert_same(run, whole)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -252,6 +256,7 @@ def test_a_format_of_the_future_is_not_read(run: Path) -> None:
         RunFolder.open(run).config()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["adapter_model.safetensors", "adapter_config.json", "tokenizer.json"]
 )
@@ -283,6 +288,7 @@ def test_damaged_best_weights_are_refused_until_they_may_be_dropped(run: Path, w
     assert equal_weights(content(run)[2], content(whole)[2])
 
 
+@pytest.mark.slow
 def test_finished_parts_of_the_log_are_compressed_and_nothing_is_lost(
     settings: dict[str, Any], tmp_path: Path, whole: Path
 ) -> None:
@@ -299,6 +305,7 @@ def test_finished_parts_of_the_log_are_compressed_and_nothing_is_lost(
     assert list((tmp_path / "run").glob("rollouts-*.gz"))
 
 
+@pytest.mark.slow
 def test_a_damaged_part_of_the_log_is_found(
     settings: dict[str, Any], tmp_path: Path, whole: Path
 ) -> None:
@@ -320,6 +327,7 @@ def test_a_damaged_part_of_the_log_is_found(
     assert_same(copy, whole)
 
 
+@pytest.mark.slow
 def test_compressed_parts_are_ordinary_gzip_files(settings: dict[str, Any], tmp_path: Path) -> None:
     Trainer(
         build_config([settings, MORE, {"log": {"part_mb": 0.001}}]),
@@ -333,6 +341,7 @@ def test_compressed_parts_are_ordinary_gzip_files(settings: dict[str, Any], tmp_
     assert "after step 0 and after step 8" in done.output
 
 
+@pytest.mark.slow
 def test_no_checkpoint_outlives_lines_that_are_not_on_disk(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,6 +407,7 @@ class Wandering(Letters):
         return super().task(key)
 
 
+@pytest.mark.slow
 def test_a_relative_out_stays_where_it_is_although_an_environment_changes_the_folder(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,6 +457,7 @@ class Breaks(Observer):
             raise ZeroDivisionError("a bug of the display")
 
 
+@pytest.mark.slow
 def test_an_observer_that_fails_is_dropped_and_the_run_goes_on(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -468,6 +479,7 @@ def test_an_observer_that_fails_is_dropped_and_the_run_goes_on(
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "error",
     [

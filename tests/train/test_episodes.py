@@ -82,6 +82,7 @@ def play(
     return asyncio.run(through())
 
 
+@pytest.mark.slow
 def test_the_mask_and_the_log_probs_of_four_turns_are_those_of_the_rendered_episode(
     policy: Policy,
 ) -> None:
@@ -125,6 +126,7 @@ def test_the_mask_and_the_log_probs_of_four_turns_are_those_of_the_rendered_epis
             assert drawn_at == pytest.approx(float(logprobs[place, token]), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_turns_that_overlap_are_drawn_with_the_same_numbers(policy: Policy) -> None:
     budget = Budget(40, turns=4)
     rounds, overlapping = (
@@ -243,6 +245,7 @@ def test_a_dialogue_without_state_is_the_same_as_ever_as_an_episode(policy: Poli
     assert any(len(rollout.messages) > 1 for rollout in plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [None, False])
 def test_episodes_train_and_every_one_of_them_is_closed(
     tmp_path: Path, overlap: bool | None

@@ -42,6 +42,7 @@ def run_folder(settings: dict[str, Any], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_beside_the_model_that_it_began_with(run_folder, tiny_folder, tmp_path):
     """The tasks and draws are the same at every call, and those of the run's own evaluation."""
     attempts = tmp_path / "attempts.jsonl"
@@ -215,6 +216,7 @@ def test_a_run_is_measured_with_its_settings_however_its_environment_is_named(
     assert found[0]["tokens"] <= 6 * 5
 
 
+@pytest.mark.slow
 def test_the_members_of_a_mixture_are_measured_at_their_own_levels(settings, tmp_path):
     mixed = {
         "environment": None,

@@ -156,6 +156,7 @@ def test_merged_weights_answer_as_the_run_does(run_folder, tmp_path):
             assert (model(ids).logits - policy.model(ids).logits).abs().max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_merged_weights_are_stored_in_the_type_that_is_asked_for(run_folder, tmp_path, dtype):
     """Also in one in which a CPU would not train."""

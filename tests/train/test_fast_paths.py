@@ -38,6 +38,7 @@ def fast_runs() -> dict[str, list[dict[str, float]]]:
     return {}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "switch", "off"),
     [

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "seed"), [(20, 0), pytest.param(200, 1, marks=pytest.mark.heavy)]
 )

@@ -95,6 +95,7 @@ def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Pat
     assert len(set(env.owed)) > 12  # most came while others were still owed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "more"), [(Judge, {"verify.overlap": False}), (Stateful, {}), (Comparing, {})]
 )
@@ -117,6 +118,7 @@ def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path: Pa
     assert env.cancelled == len(env.owed) >= 11
 
 
+@pytest.mark.slow
 def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back() -> (
     None
 ):

@@ -78,6 +78,7 @@ def failing(tmp_path: Path, when: str, code: str) -> str:
     return f"{path}:Failing"
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder: Path, tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
     launcher = begin(2, "run", *options(tiny_folder, run), log=log)

@@ -128,6 +128,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_flat_in_vocabulary_and_tokens() -> None:
     """From 8,000 to 150,000 tokens in the vocabulary and 2,000 to 8,000 in the batch: at most 20 % more than the least."""
 

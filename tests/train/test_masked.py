@@ -114,6 +114,7 @@ def plain(found: MaskedPolicy, row: Row, temperature: float) -> list[float]:
 # Exactness
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("shared_prefix", [True, False])
 @pytest.mark.parametrize("logits_bytes", [2**28, 2**12, 0])
@@ -260,6 +261,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, pytest.param(False, marks=pytest.mark.heavy)])
 def test_a_run_learns_and_stays_measured_against_its_start(tmp_path: Path, lora: bool) -> None:
     more = {
@@ -292,6 +294,7 @@ def fast_run(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]
     return metrics(folder / "run")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("switch", "off"),
     [
@@ -357,6 +360,7 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
     assert gain() > before
 
 
+@pytest.mark.slow
 def test_a_warm_start_on_references_and_on_a_file(tmp_path: Path) -> None:
     (tmp_path / "shown.jsonl").write_text(
         "".join(

@@ -63,6 +63,7 @@ def untimed(lines: list[dict[str, float]]) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [RECOMPUTED, {**RECOMPUTED, "model.offload": True}], ids=["recomputed", "offloaded"]
 )
@@ -134,6 +135,7 @@ def wide_folder(tmp_path: Path) -> Path:
     return tmp_path / "wide"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quantization", "most"), [("8bit", 1.1), ("4bit", 0.6)])
 def test_quantised_weights_are_smaller_and_train_the_adapter(
     settings, wide_folder: Path, tmp_path: Path, quantization: str, most: float
@@ -159,6 +161,7 @@ def test_quantised_weights_are_smaller_and_train_the_adapter(
     assert lines[-1]["kl"] > 0
 
 
+@pytest.mark.slow
 def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(
     settings, wide_folder: Path, tmp_path: Path
 ) -> None:
@@ -226,6 +229,7 @@ def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings)
     assert activations(40) == activations(60, count=1) < activations(60) < activations(79)
 
 
+@pytest.mark.slow
 def test_measuring_leaves_no_tensors_behind(settings) -> None:
     """A result that its operation keeps, and that a hook hands back as it is, is part of a cycle that nothing frees: 600 MiB with SmolLM2-135M in float32."""
     policy = Policy.load(config(settings), need_reference=True)
@@ -387,6 +391,7 @@ def test_settings_that_exclude_each_other_say_so(
         config(settings, **more)
 
 
+@pytest.mark.slow
 def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(
     settings, wide_folder: Path, tmp_path: Path
 ) -> None:
@@ -431,6 +436,7 @@ with tempfile.NamedTemporaryFile() as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap of glibc")
 def test_threads_share_few_heaps_unless_the_user_said_otherwise() -> None:
     def heaps(**more: str) -> int:
@@ -479,6 +485,7 @@ for tensors in (10, 6000):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap of glibc")
 def test_the_heap_is_emptied_when_it_has_grown_and_not_in_every_step() -> None:
     done = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True)

@@ -81,6 +81,7 @@ def test_shares_hold_at_every_step_and_no_task_is_dealt_twice(settings):
     assert {key.level for key in keys if key.env == "arithmetic"} == {0.4}
 
 
+@pytest.mark.slow
 def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(settings, tmp_path):
     whole = make(settings, tmp_path / "whole")
     gains = whole.run()

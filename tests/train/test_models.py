@@ -227,6 +227,7 @@ def test_a_name_that_the_hub_does_not_know_either_gets_the_suggestion(
     assert any("Qwen3-0.6B" in request for request in hub.requests)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
 def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None:
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}

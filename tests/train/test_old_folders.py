@@ -73,6 +73,7 @@ def test_a_log_that_is_too_short_is_refused(place: Path, name: str) -> None:
     assert Trainer.resumed(place / "unfinished", allow=["arithmetic", name]).done == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_measured_asked_and_drawn(place: Path) -> None:
     run = place / "finished"
     assert grpo("eval", "--run", run, "--tasks", "2", "--samples", "1")

@@ -42,6 +42,7 @@ print((with_helpers, after, more(expected[2])))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alone", "left"), [(True, (1, 0, 2)), (False, (1, 1, 3))], ids=["given_back", "kept"]
 )

@@ -33,6 +33,7 @@ def at_24_layers(count: Callable[[int], float]) -> float:
     return few + (24 - 2) / (4 - 2) * (more - few)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("stacked", "times"),
     [
@@ -56,6 +57,7 @@ def test_a_decode_step_has_few_operations_and_waits_once(
     assert max(waits) <= 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("stacked", "share"),
     [

@@ -79,6 +79,7 @@ def untimed(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whiten", [False, True])
 def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
     settings: dict[str, Any], tmp_path: Path, whiten: bool
@@ -281,6 +282,7 @@ def test_a_punishment_that_begins_before_the_first_token_is_refused(
         make({**settings, "advantage": {**grpo, "overlong_buffer": 9}}, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_polic
     assert all(p.grad_fn is None for p in trainer.actor.policy.reference.weights().values())
 
 
+@pytest.mark.slow
 def test_a_reference_may_follow_at_a_distance_and_is_saved(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -350,6 +353,7 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(
         assert torch.equal(weight, first_weights[name])
 
 
+@pytest.mark.slow
 def test_the_gradient_of_an_entropy_bonus_raises_the_entropy(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

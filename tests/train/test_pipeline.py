@@ -154,6 +154,7 @@ def in_order(steps: int) -> dict[int, list[int]]:
 # --- the loss
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("cap", "floor"), [(2.0, 0.0), (1.1, 0.9)])
 @pytest.mark.parametrize("minibatches", [1, 3])
 def test_the_update_on_stale_rollouts_equals_plain_pytorch(
@@ -249,6 +250,7 @@ def test_without_staleness_no_queue_exists(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
 @pytest.mark.parametrize("env", [Letters, Echo])
 def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
@@ -346,6 +348,7 @@ def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Pat
     assert overlaps[0]
 
 
+@pytest.mark.slow
 def test_refills_and_a_curriculum_work_and_no_prompt_is_left_out(tmp_path: Path) -> None:
     recorded = Recorded(
         tmp_path, Letters(), steps=8, eval={"tasks": 0}, pipeline={"max_staleness": 2}, sampling={"refills": 2},
@@ -411,6 +414,7 @@ class Played:
         return ages
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("bound", [1, 2, 4])
 @pytest.mark.parametrize("early", [False, True])
 def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound: int, early: bool) -> None:

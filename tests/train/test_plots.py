@@ -46,6 +46,7 @@ def test_a_run_is_drawn_with_every_part_and_every_phase(
             assert f">{label}" in found[name] or f"{label}<" in found[name], (name, label)
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_is_not_drawn(settings: dict[str, Any], tmp_path: Path) -> None:
     config = build_config([settings, {"method": "sft", "steps": 2, "eval": {"tasks": 0}}])
     Trainer(config, Answered(), folder=tmp_path / "warm").run()
@@ -77,6 +78,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
     assert "the trained adapter is in" in done.output
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_kinds_of_file_and_says_where(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
     opened.close()
 
 
+@pytest.mark.slow
 def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run: RunFolder) -> None:
     add_rollouts(run, 800, step=10)
     opened = OpenRun(run.path, name="run")

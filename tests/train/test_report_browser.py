@@ -218,6 +218,7 @@ def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) 
         assert len(long) == len(LONG)
 
 
+@pytest.mark.slow
 def test_the_file_and_the_server_list_the_same_groups(
     browser: Any, single: str, served: str
 ) -> None:

@@ -63,6 +63,7 @@ async def pressed(app: Dashboard, pilot: Pilot[None], key: str) -> str:
     return await settled(app, pilot)
 
 
+@pytest.mark.slow
 def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
     run: RunFolder, open_run: OpenRun
 ) -> None:

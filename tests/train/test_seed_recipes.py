@@ -85,6 +85,7 @@ def test_the_fizzbuzz_recipe_trains_so_many_weights_of_its_model():
 SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set", "eval.tasks=2"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -114,6 +115,7 @@ def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     assert all(line["verify/error_rate"] == 0 for line in lines)
 
 
+@pytest.mark.slow
 def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulator_answers_in_between(
     tiny_folder, tmp_path
 ):

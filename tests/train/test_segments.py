@@ -316,6 +316,7 @@ def check_against_the_oracle(
         assert found[2] == count
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
 @pytest.mark.parametrize(
     ("name", "level"),
@@ -336,6 +337,7 @@ def test_loss_and_gradient_equal_those_of_loops_over_attempts_segments_and_token
     check_against_the_oracle(policy, config, rollouts_PG, ADVANTAGE_PG, old, reference)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "loss",
     [
@@ -412,6 +414,7 @@ def test_a_kl_in_the_reward_is_the_sum_over_all_segments_of_an_attempt(
         assert float(found_PG[p, g]) == pytest.approx(total, rel=1e-9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("minibatches", [1, 2, 3])
 def test_several_optimizer_steps_move_the_weights_as_plain_adamw_does(minibatches: int) -> None:
     """And the metrics of one step are sums over the attempts' tokens."""
@@ -708,6 +711,7 @@ UNEQUAL = ("time/", "seconds", "memory/")
 """What is measured about the machine."""
 
 
+@pytest.mark.slow
 def test_a_run_learns_the_same_from_dialogues_that_are_cut_into_segments(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
