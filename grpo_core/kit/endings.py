@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.scripts import split_turns
-from grpo_core.kit.watch import FileWatch, new_resources, open_resources
+from grpo_core.kit.watch import UNFINISHED, FileWatch, new_resources, open_resources
 from grpo_core.protocol.types import Message, Task
 from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.engine import Verifier
@@ -84,6 +84,26 @@ async def leftovers_by_end(
     return {how: await leftovers(ends_in(how), files) for how in ENDS}
 
 
+@contextlib.contextmanager
+def _destroyed_tasks() -> Iterator[list[str]]:
+    """Collect the coroutines that the loop drops unfinished, as nothing refers to them any more."""
+    destroyed = list[str]()
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+
+    def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "was destroyed" in context["message"]:
+            destroyed.append(str(context["task"].get_coro()))
+        else:
+            loop.default_exception_handler(context)
+
+    loop.set_exception_handler(note)
+    try:
+        yield destroyed
+    finally:
+        loop.set_exception_handler(before)
+
+
 async def leftovers(end_one: Callable[[int], Awaitable[None]], files: FileWatch) -> dict[str, Any]:
     """Return what attempts leave behind in this process, by the kind of what is left.
 
@@ -95,11 +115,15 @@ async def leftovers(end_one: Callable[[int], Awaitable[None]], files: FileWatch)
     await end_one(0)
     before = open_resources()
     files.begin()
-    for number in range(1, 1 + ATTEMPTS):
-        await end_one(number)
-    gc.collect()
-    await asyncio.sleep(_SETTLE_SECONDS)
+    with _destroyed_tasks() as destroyed:
+        for number in range(1, 1 + ATTEMPTS):
+            await end_one(number)
+        gc.collect()
+        await asyncio.sleep(_SETTLE_SECONDS)
     left = new_resources(before, before, open_resources()) or {}
+    unfinished = left[UNFINISHED]
+    unfinished["late"] += len(destroyed)
+    unfinished["first"] = [*unfinished["first"], *destroyed[:1]]
     threads = left["threads"]
     own = [name for name in threads["first"] if not name.startswith(_POOL)]
     left["threads"] = {"late": len(own), "first": own}

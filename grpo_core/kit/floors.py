@@ -6,11 +6,12 @@ They are silence, junk, the prompt and other tasks' answers.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import (
     MIN_TASKS_FOR_SHARE,
     TOLERANCE,
@@ -28,6 +29,13 @@ from grpo_core.report.floors import Floor, prompt_text, shorten
 
 _FOR_ECHO = 0.2
 """The least pay for an echo of the prompt, as a share of that for a right answer."""
+_ACCOUNT = (
+    "First, we look at it. Then we think step by step. Next, we check each part again, because "
+    "that is how it is done. So, finally, the rest follows, and therefore it is clear."
+)
+"""The words by which an explanation is known, without one."""
+_MOST_TURNS = 20
+"""Turns of a dialogue in which junk is said."""
 _MOST_FOR_FORM = 0.6
 """The most that answers may earn by their form, as a share of what right ones earn."""
 MOST_TASKS = 0.75
@@ -67,8 +75,8 @@ async def check_junk(subject: Subject) -> str:
     _check_pay_for_form(subject, form_parts)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
     right = {text.strip() for _, text in [*subject.answered, *subject.wide.answered]}
-    for kind, text in JUNK.items():
-        for reply in filter(None, subject.reply_variants(text)):  # silence has a check of its own
+    for kind, text, replies in _junk(subject):
+        for reply in replies:
             if reply.strip() in right:
                 continue
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
@@ -99,6 +107,20 @@ async def check_junk(subject: Subject) -> str:
             f"{MIN_TASKS_FOR_SHARE} tasks on"
         )
     return f"{kinds} kinds of junk never pass, and are not paid on most tasks"
+
+
+def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Yield each kind of junk with its text, and the replies that hold it.
+
+    They are the text alone and in the form of an answer; in a dialogue also at each turn.
+    """
+    for kind, text in {**JUNK, "words of an account": _ACCOUNT}.items():
+        yield kind, text, list(filter(None, subject.reply_variants(text)))  # floor.empty: silence
+    turns = min(subject.env.max_turns, _MOST_TURNS)
+    if turns > 1 and not subject.has_agents:
+        word = JUNK["a word"]
+        talk = join_turns([word] * turns)
+        yield f"a word at each of {turns} turns", talk, [talk]
 
 
 def _check_pay_for_form(subject: Subject, form_parts: frozenset[str]) -> None:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -182,20 +182,23 @@ def _holds_hex(prompt: str, answer: str) -> bool:
 
 
 def _holds_base64(prompt: str, answer: str) -> bool:
-    return any(
-        _holds_in_another_case(decoded, answer)
-        for token in re.findall(r"[A-Za-z0-9+/_-]{2,}={0,2}", prompt)
-        if (decoded := _decoded(_from_base64, token.rstrip("=")))
-    )
+    return any(_holds_in_another_case(decoded, answer) for decoded in _texts_in_base64(prompt))
 
 
 def _holds_inside_base64(prompt: str, answer: str) -> bool:
     """Return whether the answer is a part of what a text in base64 says."""
     return any(
         decoded.casefold() != answer.casefold() and _holds_in_another_case(decoded, answer)
-        for token in re.findall(r"[A-Za-z0-9+/_-]{2,}={0,2}", prompt)
-        if (decoded := _decoded(_from_base64, token.rstrip("=")))
+        for decoded in _texts_in_base64(prompt)
     )
+
+
+def _texts_in_base64(prompt: str) -> Iterator[str]:
+    """Yield what parts of the prompt say if they are base64, also those between slashes."""
+    for token in re.findall(r"[A-Za-z0-9+/_-]{2,}={0,2}", prompt):
+        for part in dict.fromkeys((token, *token.split("/"))):
+            if decoded := _decoded(_from_base64, part.rstrip("=")):
+                yield decoded
 
 
 def _holds_keys(prompt: str, answer: str) -> bool:

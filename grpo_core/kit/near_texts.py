@@ -62,6 +62,12 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         letter = letters[len(letters) // 2]
         changed = answer[: letter.start()] + _next_letter(letter[0]) + answer[letter.end() :]
         yield "the right answer with another letter", changed
+    if len(answer) > 3 and answer.isalpha():
+        places = [at for at in range(1, len(answer) - 1) if answer[at] != answer[at + 1]]
+        if places:
+            at = places[len(places) // 2]
+            changed = answer[:at] + answer[at + 1] + answer[at] + answer[at + 2 :]
+            yield "the right answer with two letters exchanged", changed
     yield from _with_fewer_items(answer)
 
 

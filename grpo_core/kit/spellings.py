@@ -16,6 +16,8 @@ from grpo_core.report.floors import prompt_text, shorten
 _OTHER_DIGITS = {"Arabic digits": "\u0660", "full-width digits": "\uff10"}
 """The zero of other scripts, whose digits `int` and `float` read."""
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
+_LEAST_KEYS = 3
+"""An object of fewer keys may be a frame around an answer, in which notes have a place."""
 _MIXED_CASE = re.compile(r"[^\W\d_A-Z][A-Z]")
 """A capital letter inside a word."""
 
@@ -31,7 +33,9 @@ async def check_spelling(subject: Subject) -> str:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index, (task, _) in enumerate(subject.answered):
-        for kind, text in _misspellings(subject.bare_answer(index)):
+        for kind, text in _misspellings(
+            subject.bare_answer(index), exact=not subject.env.tolerance
+        ):
             changed = subject.replace_answer(index, text)
             if changed is not None:
                 attempts.setdefault(kind, []).append((task, changed))
@@ -52,13 +56,20 @@ async def check_spelling(subject: Subject) -> str:
     return f"{len(attempts)} misspellings of right answers do not pass"
 
 
-def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
-    """Yield what a lenient verifier takes for `answer`, with the name of its kind."""
+def _misspellings(answer: str | None, *, exact: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a lenient verifier takes for `answer`, with the name of its kind.
+
+    Args:
+        answer: A right answer.
+        exact: Whether numbers are compared without a tolerance.
+    """
     if answer is None:
         return
     answer = answer.strip()
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
+        if exact:
+            yield "with an exponent", f"{answer}e0"
     elif re.search(r"\d", answer, re.ASCII):
         yield from _misspelt_digits(answer)
         yield from _with_a_space_inside(answer)
@@ -118,6 +129,8 @@ def _misspelt_json(value: Any) -> Iterator[tuple[str, str]]:
     """Yield misspellings of a JSON value: truth values for numbers, and a key that is twice."""
     if (changed := _with_other_truth(value)) is not None:
         yield "with true for 1, or 1 for true", json.dumps(changed)
+    if isinstance(value, dict) and len(value) >= _LEAST_KEYS:
+        yield "with a key that is not asked for", json.dumps(value | {"kit_note": 1})
     if isinstance(value, dict) and value:
         key, right = next(iter(value.items()))
         wrong = json.dumps(_other(right))
@@ -168,7 +181,8 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
 
     These are tried where that is what is asked for: where most answers are found so in their own
     prompt, and either the right spelling is there, too, or no other prompt has it. Where most
-    answers have capitals inside their words, the case is what is asked for, anyway.
+    answers have capitals inside their words, the case is what is asked for, anyway; and so are
+    accents where only they tell words of right answers apart.
     """
     known = [
         (index, task, answer)
@@ -176,6 +190,9 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
         if (answer := subject.bare_answer(index))
     ]
     prompts = [prompt_text(task) for _, task, _ in known]
+    accents_tell = _accents_tell_words_apart(
+        [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
+    )
     attempts: dict[str, list[Attempt]] = {}
     for place, (index, task, answer) in enumerate(known):
         kinds = {
@@ -190,11 +207,15 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
             "in the order of the prompt": _in_order_of(prompts[place], answer),
         }
         others = [prompt for number, prompt in enumerate(prompts) if number != place]
+        asked_for = {
+            "in another case": bool(_MIXED_CASE.search(answer)),
+            "without its accents": accents_tell,
+        }
         for kind, texts in kinds.items():
             for text in texts:
-                is_asked_for = (
-                    kind == "in another case" and bool(_MIXED_CASE.search(answer))
-                ) or _distinguishes(subject, prompts[place], others, answer, text)
+                is_asked_for = asked_for.get(kind, False) or _distinguishes(
+                    subject, prompts[place], others, answer, text
+                )
                 reply = subject.replace_answer(index, text)
                 if text != answer and is_asked_for and reply is not None:
                     attempts.setdefault(kind, []).append((task, reply))
@@ -221,6 +242,12 @@ def _without_accents(text: str) -> str:
     """Return `text` without its accents."""
     letters = unicodedata.normalize("NFD", text)
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def _accents_tell_words_apart(answers: Sequence[str]) -> bool:
+    """Return whether two words of right answers are the same without their accents."""
+    words = {word for answer in answers for word in re.findall(r"[^\W\d_]+", answer)}
+    return len({_without_accents(word) for word in words}) < len(words)
 
 
 def _in_order_of(prompt: str, answer: str) -> tuple[str, ...]:

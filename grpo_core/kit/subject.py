@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -271,7 +272,10 @@ class Subject:
         for text, verdict in zip(self.last_turns, verdicts, strict=True):
             answer = verdict.answer or ""
             untruncated = len(answer) < _LONGEST_ANSWER or answer == text.strip()
-            answers.append(answer if answer and untruncated and answer in text else None)
+            known = answer and untruncated and answer in text
+            answers.append(with_leading_zeros(answer, text) if known else None)
+        if None in answers and (in_json := _json_parts(self.last_turns)):
+            return list(in_json)
         if are_cut(answers, self.last_turns):
             return [None] * len(answers)
         return answers
@@ -429,6 +433,28 @@ def are_cut(answers: Sequence[str | None], texts: Sequence[str]) -> bool:
         and len(set(texts)) > 2
         and all(text.startswith(answer or "") for text, answer in zip(texts, answers, strict=True))
     )
+
+
+def with_leading_zeros(answer: str, text: str) -> str:
+    """Return a whole number with the zeros that stand before it in a text."""
+    zeros = re.search(r"(?<![\w.])0+\Z", text.rpartition(answer)[0], re.ASCII)
+    return zeros[0] + answer if zeros and answer.isdecimal() else answer
+
+
+def _json_parts(texts: Sequence[str]) -> list[str] | None:
+    """Return the object or list of JSON in each text; None unless all have it in the same frame."""
+    parts, frames = list[str](), set[tuple[str, str]]()
+    for text in texts:
+        start = re.search(r"[\[{]", text)
+        if start is None:
+            return None
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            return None
+        parts.append(text[start.start() : end])
+        frames.add((text[: start.start()], text[end:]))
+    return parts if len(frames) == 1 else None
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:

@@ -23,7 +23,7 @@ from grpo_core.kit.tool_calls import (
     malformed_calls,
     usable_tools,
 )
-from grpo_core.kit.topics import names_in
+from grpo_core.kit.topics import listed_in, names_in, numbers_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import MAX_RESULT, DescribedTool
@@ -139,12 +139,11 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
             )
         _check_readable(call, result)
         results.append((call, result))
-    if all(len(result) >= MAX_RESULT for _, result in results):
-        raise BrokenPromiseError(
-            f"the result of {results[0][0]} is cut after {MAX_RESULT:,} characters, as are those "
-            f"of other calls of {tool.name}; return less"
-        )
-    for call in tool.calls_with_words(names_in(subject, task)):
+    told = "\n".join([tool.description, *(result for _, result in results)])
+    names = dict.fromkeys([*names_in(subject, task), *listed_in(told)])
+    calls = tool.calls_with_words(list(names))
+    calls += [call for number in numbers_in(task) for call in tool.calls_with_number(number)]
+    for call in calls:
         result = await _result(subject, task, "a call with words of the prompt", call) or ""
         if unwritable := _UNWRITABLE.search(result):
             raise _unwritable(call, unwritable[0])
@@ -152,6 +151,11 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
             results.append((call, result))
             _check_readable(call, result)
     with_result = [pair for pair in results if not pair[1].startswith("error: ")]
+    if with_result and all(len(result) >= MAX_RESULT for _, result in with_result):
+        raise BrokenPromiseError(
+            f"the result of {with_result[0][0]} is cut after {MAX_RESULT:,} characters, as are "
+            f"those of other calls of {tool.name}; return less"
+        )
     if with_result and all(result.strip() in _NOTHING for _, result in with_result):
         raise BrokenPromiseError(
             f"the calls of {tool.name}, such as {with_result[0][0]}, get {with_result[0][1]!r}: it "

@@ -28,3 +28,16 @@ def names_in(subject: Subject, task: Task[Any]) -> list[str]:
     quoted = re.findall(r"""['"`]([^'"`\n]{1,30})['"`]""", prompt_text(task))
     own = [word for word in own_words(subject, task) if word.isalpha() and len(word) > 2]
     return list(dict.fromkeys([*quoted, *own]))[:_MOST_NAMES]
+
+
+def listed_in(text: str) -> list[str]:
+    """Return the words of lists in a text, as in "the materials are steel, brass and glass"."""
+    lists = re.findall(r"\w+(?:, \w+)*,? (?:and|or) \w+", text)
+    words = [word for found in lists for word in re.findall(r"\w+", found)]
+    return [word for word in dict.fromkeys(words) if word not in ("and", "or")][:_MOST_NAMES]
+
+
+def numbers_in(task: Task[Any]) -> list[int]:
+    """Return a few whole numbers of a prompt, as they stand in it."""
+    numbers = re.findall(r"(?<![\w.-])\d{1,9}(?![\w.]*\d)", prompt_text(task), re.ASCII)
+    return list(dict.fromkeys(map(int, numbers)))[:_MOST_NAMES]

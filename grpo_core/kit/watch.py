@@ -135,6 +135,10 @@ def _open_for_writing() -> list[str]:
     return paths
 
 
+UNFINISHED = "unfinished tasks of the event loop"
+"""What the coroutines are called in messages that the event loop has to finish."""
+
+
 def open_resources() -> dict[str, list[str]] | None:
     """Return the open files, threads and child processes, or None where /proc is missing."""
     if not Path("/proc/self/fd").is_dir():
@@ -150,7 +154,7 @@ def open_resources() -> dict[str, list[str]] | None:
     return {
         "processes": [f"{child} {_command(child)}" for child in children],
         "threads": [thread.name for thread in threading.enumerate()],
-        "unfinished tasks of the event loop": _pending(),
+        UNFINISHED: _pending(),
         "open files": files,
     }
 

@@ -124,7 +124,8 @@ def type_adapter(tool: Any) -> Any:
     """
     from pydantic import TypeAdapter
 
-    return TypeAdapter(tool)
+    # Of a method it would look for names in annotations elsewhere than in the method's module.
+    return TypeAdapter(_as_function(tool, {}) if inspect.ismethod(tool) else tool)
 
 
 def filled_parameters(tool: Callable[..., object]) -> list[str]:
@@ -150,8 +151,13 @@ def _hints(tool: Any) -> Mapping[str, Any]:
 
 def with_filled(tool: Callable[..., object], values: Mapping[str, object]) -> Callable[..., object]:
     """Return a tool as a function of its other parameters."""
-    if not values:
-        return tool
+    return _as_function(tool, values) if values else tool
+
+
+def _as_function(
+    tool: Callable[..., object], values: Mapping[str, object]
+) -> Callable[..., object]:
+    """Return a tool as a function of its other parameters, whose types are no texts any more."""
     given: Any = tool
 
     def call(*arguments: Any, **named: Any) -> object:

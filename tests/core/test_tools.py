@@ -60,6 +60,30 @@ def test_a_function_is_described_by_name_first_paragraph_and_schema() -> None:
     }
 
 
+class Shelf:
+    """An object whose method is a tool."""
+
+    books = ("Emma", "Ulysses")
+
+    def title(self, place: Annotated[int, Field(description="from the left", ge=1, le=2)]) -> str:
+        """Return the title of a book."""
+        return self.books[place - 1]
+
+
+def test_a_method_is_described_and_called_as_a_function_is() -> None:
+    tools = (Shelf().title,)
+    assert schemas(tools)[0]["function"]["parameters"]["properties"]["place"] == {
+        "type": "integer",
+        "description": "from the left",
+        "minimum": 1,
+        "maximum": 2,
+    }
+    call = '<tool_call>{"name": "title", "arguments": {"place": %d}}</tool_call>'
+    told = [message.content for message in answers(tools, call % 2 + call % 3) or []]
+    assert told[0] == "Ulysses"
+    assert "less than or equal to 2" in told[1]
+
+
 def test_calls_are_answered_in_order_as_tool_messages() -> None:
     add_call = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
     text = f'first {add_call} then <tool_call>\n[{{"name": "shout", "arguments": {{"text": "hi"}}}}]\n</tool_call>'
