@@ -46,6 +46,7 @@ def test_a_program_is_an_agent_that_is_cut_off_and_runs_again() -> None:
     assert {found[check].status for check in ("agent.repeat", "agent.cut_off")} == {"valid"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Submits,)))
 def test_honest_agents_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "agent", "floor.empty", "floor.cheats", "safety")

@@ -34,6 +34,7 @@ def judged(env: Environment[Order], text: str, *, level: float = 0.0) -> Verdict
     return env.verify(ask(env, level=level), Rollout.of(text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("car", marks=pytest.mark.heavy), "catapult"])
 def test_it_keeps_the_promises_of_an_environment(name: str) -> None:
     assert_environment(KINDS[name](), tasks=4)

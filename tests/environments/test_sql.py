@@ -24,6 +24,7 @@ def block(query: str) -> str:
     return f"```sql\n{query}\n```"
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises_of_an_environment() -> None:
     assert_environment(Sql())
 

@@ -36,6 +36,7 @@ def block(command: str) -> str:
     return f"```sh\n{command}\n```"
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises_of_an_environment(env: Terminal) -> None:
     assert_environment(env)
 

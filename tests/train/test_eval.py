@@ -115,6 +115,7 @@ def test_greedy_attempts_are_all_the_same(tiny_folder):
     assert statistics["max@2"] == statistics["reward"]
 
 
+@pytest.mark.slow
 def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
     """Greedy, if they were; another environment has a budget of its own."""
     config = json.loads((run_folder / "config.json").read_text())

@@ -109,6 +109,7 @@ def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time(
     assert actor.stops()
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
     tiny_folder: Path, tmp_path: Path
 ) -> None:

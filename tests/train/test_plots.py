@@ -27,6 +27,7 @@ def drawn(run: Path, out: Path) -> dict[str, str]:
     return {path.stem: path.read_text() for path in paths}
 
 
+@pytest.mark.slow
 def test_a_run_is_drawn_with_every_part_and_every_phase(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
