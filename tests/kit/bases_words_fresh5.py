@@ -62,9 +62,7 @@ class Signature(Sheet):
     """Write the head of a function as Python has it. The answer is a line of code."""
 
     def draw(self, rng: random.Random, level: float) -> Any:
-        return tuple(
-            tuple(rng.sample(WORDS, size)) for size in (3, *[2] * (2 + round(3 * level)))
-        )
+        return tuple(tuple(rng.sample(WORDS, size)) for size in (3, *[2] * (2 + round(3 * level))))
 
     def wording(self, facts: Any) -> str:
         name, *others = (words[0] + "".join(map(str.capitalize, words[1:])) for words in facts)
