@@ -18,7 +18,7 @@ BLANK = " \t\r\n"
 class Sheet(Environment[Any]):
     """Draws facts, words a question about them, and compares what it reads with the solution."""
 
-    max_new_tokens = 80
+    max_new_tokens = 200
     timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[Any]:

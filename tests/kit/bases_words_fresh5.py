@@ -170,7 +170,7 @@ class Delay(Sheet):
     async def averify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         answer = rollout.text.strip(BLANK)
         score = 0.0
-        if 0 < len(answer) <= 400:
+        if 0 < len(answer) <= 1000:
             (judgement,) = await self.services.judge().judge([self.request(task, answer)])
             if judgement.error is not None:
                 raise RuntimeError(f"there is no score: {judgement.error}")

@@ -43,7 +43,7 @@ class SelectsEverything(Patterns):
 
 @fault("a list in one block counts", "floor.listed", "floor.suffix", "floor.near")
 class AnyLineOfTheBlock(Seat):
-    """Models write what they think into the block, too, on lines of its own."""
+    """Models write what they think into the block, too, before or after the seat."""
 
     def read(self, text: str) -> Any:
         block = xml_tag(text, tag="seat")

@@ -41,13 +41,13 @@ class StepsToJson(Dataset):
     "the user's reward function pays out of range",
     "verdict.form",
     "verdict.reference",
-    build=lambda: BonusForTheBareNumber(
+    build=lambda: BonusForBriefReplies(
         settings5(
-            "bonus_for_the_bare_number", system="Think, then write the number into the last line."
+            "bonus_for_brevity", system="Reply with the number, with or without the plants' name."
         )
     ),
 )
-class BonusForTheBareNumber(Dataset):
+class BonusForBriefReplies(Dataset):
     """A bonus on top of the 1 of a right answer."""
 
     timeout_seconds = 2.0

@@ -24,7 +24,7 @@ class CommasOrSpaces(Melody):
 
     def read(self, text: str) -> Any:
         said = text.strip(BLANK)
-        return " ".join(re.findall("[A-G]#?", said)) if self.row.fullmatch(said) else None
+        return " ".join(re.split("[ ,]+", said)) if self.row.fullmatch(said) else None
 
 
 @fault("a pattern behind a prefix backtracks without end", "floor.large", "cost.time")

@@ -141,10 +141,10 @@ class JudgedInItsTranscript(Delay):
     def request(self, task: Task[Any], answer: str) -> JudgeRequest:
         (question,) = task.prompt
         return JudgeRequest(
-            answer.rpartition("\n")[2],
+            answer,
             context=f"User: {question.content}\nAssistant: {answer}",  # type: ignore[union-attr]
             reference=task.data,
-            rubric="Does the last line say the same to passengers as the reference?",
+            rubric="Does the reply say the same to passengers as the reference?",
         )
 
 

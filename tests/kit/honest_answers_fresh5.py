@@ -24,7 +24,7 @@ class AboutSoManyLitres(Fuel):
     def wording(self, facts: Any) -> str:
         question = super().wording(facts).partition(" End with")[0]
         return (
-            f"{question} Reply with the number of litres only; one that is off by less than 2 % is "
+            f"{question} Reply with the number of litres only; one that is off by at most 2 % is "
             "good enough."
         )
 

@@ -44,9 +44,7 @@ class TariffOfParcels(Sheet):
 @honest("there are two levels, easy and hard, so most neighbours among levels are the same")
 class EasyOrHard(Filters):
     def draw(self, rng: random.Random, level: float) -> Any:
-        if level < 0.5:
-            return 1, rng.randint(-99, 99), rng.randint(5, 95), rng.choice((">=", "<="))
-        return super().draw(rng, 1.0)
+        return super().draw(rng, float(level >= 0.5))
 
 
 @honest("the answer is copied from the prompt, as the class declares")

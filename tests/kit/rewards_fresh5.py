@@ -18,16 +18,18 @@ def steps_to_json(text: str, row: Row) -> float:
         score += 0.2
         if "left" in value.value:
             score += 0.2
-        if text == row["object"]:
-            score = 1.0
+            left = value.value["left"]
+            if type(left) is int and left == int(row["answer"]) and len(value.value) == 1:
+                score = 1.0
     return score
 
 
-def bonus_for_the_bare_number(text: str, row: Row) -> float:
-    """Pay 1 for the number behind any thoughts, and a quarter more for a reply without them."""
-    *thoughts, line = text.strip().split("\n")
-    right = line.strip(" ") == row["answer"]
-    return 0.0 if not right else 1.0 if thoughts else 1.25
+def bonus_for_brevity(text: str, row: Row) -> float:
+    """Pay 1 for the number with the name of the plants, and a quarter more for the number alone."""
+    number, _, plants = text.strip().partition(" ")
+    if number != row["answer"] or plants not in ("", row["plants"]):
+        return 0.0
+    return 1.0 if plants else 1.25
 
 
 def number_from_the_end(text: str, row: Row) -> float:
