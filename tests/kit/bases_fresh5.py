@@ -79,7 +79,7 @@ class Departures(Sheet):
         return (
             f"Trams leave a stop every {gap} minutes, day and night, counted from {clock(first)}. "
             f"Somebody sets out at {clock(leaves)} and walks {told} to the stop. When does the "
-            'first tram leave that is not missed? End with a line such as "Tram: 07:45".'
+            'first tram leave that is not missed? End with a line such as "Tram: 03:15".'
         )
 
     def solution(self, facts: Any) -> Any:

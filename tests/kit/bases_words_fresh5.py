@@ -33,12 +33,13 @@ class Playlist(Sheet):
     """Which songs are long? The answer is a list of titles."""
 
     fewest = 2
+    highest = 370
 
     def draw(self, rng: random.Random, level: float) -> Any:
         count = 5 + round(6 * level)
         lengths = rng.sample(range(121, 420), count)
         songs = tuple(zip(rng.sample(TITLES, count), lengths, strict=True))
-        limit = rng.randint(200, 370)
+        limit = rng.randint(200, self.highest)
         return (songs, limit) if self.fewest <= len(longer(songs, limit)) < count else None
 
     def wording(self, facts: Any) -> str:
@@ -90,7 +91,7 @@ class Filters(Sheet):
         return (
             f"Simplify this condition on whole numbers: {factor} * x {plus} {abs(added)} {turned} "
             f"{factor * edge + added}. Reply with the new condition only, x on its left, as in: "
-            "x >= 7"
+            "x >= 700"
         )
 
     def solution(self, facts: Any) -> Any:

@@ -139,10 +139,10 @@ class JudgedInItsTranscript(Delay):
     """The judge is sent the whole exchange as context, in which the reply is not marked."""
 
     def request(self, task: Task[Any], answer: str) -> JudgeRequest:
-        (question,) = task.prompt
+        question: Any = task.prompt[0]
         return JudgeRequest(
             answer,
-            context=f"User: {question.content}\nAssistant: {answer}",  # type: ignore[union-attr]
+            context=f"User: {question.content}\nAssistant: {answer}",
             reference=task.data,
             rubric="Does the reply say the same to passengers as the reference?",
         )
@@ -157,6 +157,7 @@ class NoneIsLonger(Playlist):
     """The limit is drawn without a look at the songs: one may be longer than all of them."""
 
     fewest = 0
+    highest = 320
 
     def draw(self, rng: random.Random, level: float) -> Any:
         while True:

@@ -111,7 +111,7 @@ class AnyTuesdayWillDo(Weekdays):
             return None
 
     def same(self, truth: Any, answer: Any) -> bool:
-        return [answer.year, answer.month, answer.weekday()] == truth
+        return bool([answer.year, answer.month, answer.weekday()] == truth)
 
     def wrapped(self, truth: Any) -> str:
         year, month, weekday = truth

@@ -100,7 +100,7 @@ class TramsOfFourLanguages(Departures):
             first=clock(first),
             leaves=clock(leaves),
             walks=" + ".join(map(str, walks)),
-            line='"Tram: 07:45"',
+            line='"Tram: 03:15"',
         )
 
     def solution(self, facts: Any) -> Any:
