@@ -206,7 +206,7 @@ class Offers(Sheet):
 NOTES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 
-class Melody(Sheet):
+class Semitones(Sheet):
     """Move a row of notes up. The answer is a row of notes."""
 
     def draw(self, rng: random.Random, level: float) -> Any:

@@ -1,9 +1,9 @@
 """The register of planted faults and of honest designs by which the kit's checks are measured.
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
-`@fault` or `@honest`. Modules whose name ends in `_fresh`, `_fresh2`, `_fresh3`, `_fresh4` or
-`_fresh5` are the fresh parts: their authors did not look at the checks. After each part was scored,
-the faults that the checks had missed in it were worked on, before the next part was scored.
+`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh5`, are
+the fresh parts: their authors did not look at the checks. After each part was scored, the faults
+that the checks had missed in it were worked on, before the next part was scored.
 """
 
 from __future__ import annotations

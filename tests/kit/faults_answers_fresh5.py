@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from bases_fresh4 import SPACE, Seat
-from bases_fresh5 import Departures, Fuel, Melody, Offers, Stock, shown
+from bases_fresh5 import Departures, Fuel, Offers, Semitones, Stock, shown
 from bases_words_fresh5 import Patterns, Signature
 from catalogue import fault
 
@@ -88,7 +88,7 @@ class LetterInTheChoice(Offers):
 
 
 @fault("junk is paid", "floor.junk")
-class PlainTextPaid(Melody):
+class PlainTextPaid(Semitones):
     """A part against Markdown, headings and emoji, whatever else is in the reply."""
 
     parts: ClassVar[Mapping[str, float]] = {"right": 0.8, "plain": 0.2}
@@ -125,7 +125,7 @@ class SameMask(Fuel):
 
 
 @fault("whatever is not a letter is dropped", "floor.near", "floor.spelling", "floor.suffix")
-class LettersOfNotes(Melody):
+class LettersOfNotes(Semitones):
     """Commas, hyphens and line ends between notes were not to matter; sharps go with them."""
 
     def same(self, truth: Any, answer: Any) -> bool:

@@ -6,7 +6,7 @@ import re
 from string import whitespace
 from typing import Any
 
-from bases_fresh5 import BLANK, Fuel, Melody
+from bases_fresh5 import BLANK, Fuel, Semitones
 from bases_words_fresh5 import Playlist, Signature
 from catalogue import fault
 
@@ -14,7 +14,7 @@ from grpo_core import Rollout, Task, Verdict
 
 
 @fault("a pattern backtracks without end", "floor.large", "cost.time")
-class CommasOrSpaces(Melody):
+class CommasOrSpaces(Semitones):
     """Each single space may be the one before the comma or the one after it."""
 
     row = re.compile("(?:[A-G]#? ?,? ?)+")

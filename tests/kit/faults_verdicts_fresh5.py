@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bases_fresh5 import BLANK, Departures, Melody, Offers, Stock, clock, shown
+from bases_fresh5 import BLANK, Departures, Offers, Semitones, Stock, clock, shown
 from bases_words_fresh5 import Delay, Filters, Playlist, judged_by, longer, same_news
 from catalogue import fault
 
@@ -73,7 +73,7 @@ def holds(number: int, sign: str, edge: int) -> bool:
 
 
 @fault("a verdict is of the wrong type", "verdict.form")
-class VerdictAndAnswer(Melody):
+class VerdictAndAnswer(Semitones):
     """It returns what was read, too, as the helper does that it was made from."""
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Any:
