@@ -82,7 +82,7 @@ class Mule(Posed):
         places = [(x, y) for x in range(9) for y in range(9)]
         start, goal, *others = rng.sample(places, 14 + round(8 * level))
         data = {"start": start, "goal": goal, "rocks": others}
-        if abs(start[0] - goal[0]) + abs(start[1] - goal[1]) < 4 or way(data) is None:
+        if abs(start[0] - goal[0]) + abs(start[1] - goal[1]) < 6 or way(data) is None:
             return self.made(rng, level)
         question = (
             f"A mule stands at {at(start)} of a field of 9 by 9, and shall go to {at(goal)}. "
