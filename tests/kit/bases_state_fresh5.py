@@ -8,7 +8,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import gcd
 from typing import Any, ClassVar
 
 from bases_asked_fresh5 import Posed, judged
@@ -115,21 +114,19 @@ def handled(sizes: Held, held: Held, order: str) -> Held:
 
 
 @cache
-def orders(sizes: Held, goal: int) -> tuple[str, ...] | None:
-    """Return the fewest orders after which A holds so much; None if there are more than nine."""
+def reached(sizes: Held) -> Mapping[Held, tuple[str, ...]]:
+    """Return the fewest orders that lead to each state of the jugs, of at most eight."""
     pairs = [f"pour {one} {two}" for one in "ABC" for two in "ABC" if one != two]
     words = [f"{verb} {jug}" for verb in ("fill", "empty") for jug in "ABC"] + pairs
-    reached: dict[Held, tuple[str, ...]] = {(0, 0, 0): ()}
-    ways = deque(reached)
+    found: dict[Held, tuple[str, ...]] = {(0, 0, 0): ()}
+    ways = deque(found)
     while ways:
         held = ways.popleft()
-        if held[0] == goal:
-            return reached[held]
-        for word in words if len(reached[held]) < 9 else ():
-            if (new := handled(sizes, held, word)) not in reached:
-                reached[new] = (*reached[held], word)
+        for word in words if len(found[held]) < 8 else ():
+            if (new := handled(sizes, held, word)) not in found:
+                found[new] = (*found[held], word)
                 ways.append(new)
-    return None
+    return found
 
 
 class JugsEpisode(Episode):
@@ -151,7 +148,7 @@ class JugsEpisode(Episode):
         self.held = handled(self.task.data["sizes"], self.held, text)
 
     def done(self) -> bool:
-        return bool(self.held[0] == self.task.data["goal"])
+        return bool(self.held == self.task.data["goal"])
 
     def told(self) -> str:
         return ", ".join(f"{jug} {held}" for jug, held in zip("ABC", self.held, strict=True))
@@ -178,18 +175,18 @@ class Jugs(Environment[Any]):
     def task(self, key: TaskKey) -> Task[Any]:
         rng = key.rng()
         while True:
-            sizes = tuple(rng.sample(range(7, 19 + round(12 * key.level)), 3))
-            goal = rng.randrange(1, sizes[0])
-            needed = orders(sizes, goal) if gcd(*sizes) == 1 else None
-            if needed is None or len(needed) < 5:
-                continue
-            fills = sum(word.startswith("fill") for word in needed) + 1
+            sizes = tuple(rng.sample(range(7, 17 + round(8 * key.level)), 3))
+            depth = 5 + round(3 * key.level)
+            goals = [held for held, words in reached(sizes).items() if len(words) == depth]
+            goal = rng.choice([held for held in goals if min(held[:2]) > 0] or [(0, 0, 0)])
+            fills = sum(word.startswith("fill") for word in reached(sizes)[goal]) + 1
+            told = ", ".join(f"{jug} {held}" for jug, held in zip("ABC", goal, strict=True))
             question = (
                 f"Jug A holds {sizes[0]} litres, B {sizes[1]} and C {sizes[2]}, and they are empty. "
-                f"Get exactly {goal} litres into A, and fill jugs at most {fills} times. Give one "
+                f"In the end they shall hold {told}. Fill jugs at most {fills} times. Give one "
                 "order in each turn, such as: fill A, empty B, pour A C."
             )
-            if held_out(question) == (key.split == "eval"):
+            if any(goal) and held_out(question) == (key.split == "eval"):
                 data = {"sizes": sizes, "goal": goal, "fills": fills}
                 return Task(key, (Message("user", question),), data)
 
@@ -197,7 +194,7 @@ class Jugs(Environment[Any]):
         return self.attempt(task)
 
     def reference(self, task: Task[Any]) -> Any:
-        return orders(task.data["sizes"], task.data["goal"])
+        return reached(task.data["sizes"])[task.data["goal"]]
 
 
 FOODS = ("flour", "sugar", "butter", "cocoa", "almonds", "raisins", "oats", "honey", "coconut")

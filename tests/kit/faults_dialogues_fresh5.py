@@ -39,8 +39,10 @@ class GoesOnFromThere(Mule):
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         before = self.reached.get((task.key, len(messages) - 2), task.data["start"])
-        place = moved(task.data, before, messages[-1].content.strip())
-        self.reached[task.key, len(messages)] = place
+        if (task.key, len(messages)) not in self.reached:
+            word = messages[-1].content.strip()
+            self.reached[task.key, len(messages)] = moved(task.data, before, word)
+        place = self.reached[task.key, len(messages)]
         return (
             None if place == task.data["goal"] else (Message("user", self.told(place, messages)),)
         )

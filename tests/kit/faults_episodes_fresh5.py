@@ -176,9 +176,9 @@ class DiscountedJugs(JugsEpisode):
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         verdict = await super().verdict(rollout)
-        shares = [0.8**left for left in range(self.heard)][::-1]
-        paid = tuple(verdict.total * share / sum(shares) for share in shares)
-        rewards = {"reward": Reward(turns=paid)}
+        lefts = reversed(range(self.heard))  # how many turns were left after each
+        paid = (verdict.total * 0.5 ** min(left + 1, self.heard - 1) for left in lefts)
+        rewards = {"reward": Reward(turns=tuple(paid))}
         return Verdict(rewards, passed=verdict.passed, answer=verdict.answer)
 
 
