@@ -7,7 +7,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 from bases_asked_fresh5 import Posed, judged
@@ -113,7 +113,7 @@ def handled(sizes: Held, held: Held, order: str) -> Held:
     return tuple(new)
 
 
-@cache
+@lru_cache(maxsize=64)
 def reached(sizes: Held) -> Mapping[Held, tuple[str, ...]]:
     """Return the fewest orders that lead to each state of the jugs, of at most eight."""
     pairs = [f"pour {one} {two}" for one in "ABC" for two in "ABC" if one != two]
