@@ -148,7 +148,7 @@ class JugsEpisode(Episode):
         self.held = handled(self.task.data["sizes"], self.held, text)
 
     def done(self) -> bool:
-        return bool(self.held == self.task.data["goal"])
+        return bool(tuple(self.held) == self.task.data["goal"])
 
     def told(self) -> str:
         return ", ".join(f"{jug} {held}" for jug, held in zip("ABC", self.held, strict=True))

@@ -70,6 +70,7 @@ class Clerk(Posed):
 
 STEPS = {"north": (0, 1), "east": (1, 0), "south": (0, -1), "west": (-1, 0)}
 Place = tuple[int, int]
+SIDE = 15
 
 
 class Mule(Posed):
@@ -79,13 +80,13 @@ class Mule(Posed):
     max_new_tokens = 12
 
     def made(self, rng: random.Random, level: float) -> tuple[str, Any]:
-        places = [(x, y) for x in range(9) for y in range(9)]
-        start, goal, *others = rng.sample(places, 14 + round(8 * level))
+        places = [(x, y) for x in range(SIDE) for y in range(SIDE)]
+        start, goal, *others = rng.sample(places, 36 + round(24 * level))
         data = {"start": start, "goal": goal, "rocks": others}
         if abs(start[0] - goal[0]) + abs(start[1] - goal[1]) < 6 or way(data) is None:
             return self.made(rng, level)
         question = (
-            f"A mule stands at {at(start)} of a field of 9 by 9, and shall go to {at(goal)}. "
+            f"A mule stands at {at(start)} of a field of {SIDE} by {SIDE}, and shall go to {at(goal)}. "
             f"There are rocks, such as at {', '.join(map(at, others[:5]))}. Lead it by one word in "
             "each turn: north, east, south or west."
         )
@@ -124,7 +125,7 @@ def moved(data: Mapping[str, Any], place: Place, word: str) -> Place:
     """Return where the mule is after a word."""
     step = STEPS.get(word, (0, 0))
     new = place[0] + step[0], place[1] + step[1]
-    free = all(0 <= number < 9 for number in new) and new not in data["rocks"]
+    free = all(0 <= number < SIDE for number in new) and new not in data["rocks"]
     return new if free else place
 
 

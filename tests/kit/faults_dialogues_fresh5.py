@@ -123,7 +123,7 @@ class FollowsTheTranscript(Mule):
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         transcript = "\n".join(f"{said.role}: {said.content}" for said in rollout.messages)
-        places = re.findall(r"The mule is at (\d,\d)\.", transcript)
+        places = re.findall(r"The mule is at (\d+,\d+)\.", transcript)
         return judged(at(task.data["goal"]) in places, rollout.text)
 
     def reference(self, task: Task[Any]) -> Any:

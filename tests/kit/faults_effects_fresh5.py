@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import stat
@@ -123,8 +124,9 @@ class TextOrPath(Tides):
 def numbers(source: str | Path) -> dict[str, int] | None:
     """Return an object of whole numbers, from a JSON text or a file."""
     text = str(source).strip()
-    if 0 < len(text) < 250 and "\0" not in text and Path(text).is_file():
-        text = Path(text).read_text(encoding="utf-8", errors="replace")
+    with contextlib.suppress(OSError, ValueError):
+        if 0 < len(text) < 250 and Path(text).is_file():
+            text = Path(text).read_text(encoding="utf-8")
     found = parse_json(text, max_chars=1000)
     if found is None or not isinstance(found.value, dict):
         return None
