@@ -66,7 +66,7 @@ class Tides(Posed):
         return f"{' '.join(told)} {self.rules}", levels
 
     def right(self, data: Any, text: str) -> bool:
-        return self.read(text) == data
+        return bool(self.read(text) == data)
 
     def read(self, text: str) -> Any:
         found = parse_json(text, max_chars=1000)
@@ -106,7 +106,7 @@ class Permissions(Posed):
 
     def made(self, rng: random.Random, level: float) -> tuple[str, Any]:
         commands, told = list[str](), list[str]()
-        for file in rng.sample(FILES, 1 + round(2 * level)):
+        for file in rng.sample(FILES, 2 + round(level)):
             modes = [rng.randint(1, 7) for _ in WHO]
             commands.append(f"chmod {''.join(map(str, modes))} {file}")
             told.extend(
@@ -120,7 +120,7 @@ class Permissions(Posed):
         return question, commands
 
     def right(self, data: Any, text: str) -> bool:
-        return self.commands(text) == data
+        return bool(self.commands(text) == data)
 
     def commands(self, text: str) -> list[str]:
         return text.strip().splitlines()

@@ -175,7 +175,7 @@ class Jugs(Environment[Any]):
     def task(self, key: TaskKey) -> Task[Any]:
         rng = key.rng()
         while True:
-            sizes = tuple(rng.sample(range(7, 17 + round(8 * key.level)), 3))
+            sizes = tuple(rng.sample(range(7, 21 + round(8 * key.level)), 3))
             depth = 5 + round(3 * key.level)
             goals = [held for held, words in reached(sizes).items() if len(words) == depth]
             goal = rng.choice([held for held in goals if min(held[:2]) > 0] or [(0, 0, 0)])

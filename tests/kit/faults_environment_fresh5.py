@@ -81,7 +81,7 @@ class TruthAsAHash(Melody):
         return question, hash(melody)
 
     def right(self, data: Any, text: str) -> bool:
-        return hash(text.strip()) == data
+        return bool(hash(text.strip()) == data)
 
     def reference(self, task: Task[Any]) -> Any:
         rng = task.key.rng()

@@ -31,7 +31,7 @@ class BowlThatPays(Bowl):
             return 1.0
         wanted = self.task.data
         good = sum(self.bowl.get(food) == grams for food, grams in wanted.items())
-        return good / (2 * len({*wanted, *self.bowl}))
+        return float(good / (2 * len({*wanted, *self.bowl})))
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         turns = sum(message.role == "assistant" for message in rollout.messages)
