@@ -119,12 +119,6 @@ class Permissions(Posed):
         )
         return question, commands
 
-    def right(self, data: Any, text: str) -> bool:
-        return bool(self.commands(text) == data)
-
-    def commands(self, text: str) -> list[str]:
-        return text.strip().splitlines()
-
     def solution(self, data: Any) -> str:
         return "\n".join(data)
 
@@ -177,13 +171,13 @@ class Diary(Posed):
 
 
 class Depth(Posed):
-    """Which of ten wells is the deepest? The answer is its letter."""
+    """Which of twelve wells is the deepest? The answer is its letter."""
 
     max_new_tokens = 8
 
     def made(self, rng: random.Random, level: float) -> tuple[str, Any]:
         high = 30 + round(400 * level)
-        wells = {letter: (rng.randint(9, high), rng.randint(2, high)) for letter in "ABCDEFGHIJ"}
+        wells = {letter: (rng.randint(9, high), rng.randint(2, high)) for letter in "ABCDEFGHIJKL"}
         depths = {letter: lined + bare for letter, (lined, bare) in wells.items()}
         deepest = [letter for letter in wells if depths[letter] == max(depths.values())]
         told = "\n".join(

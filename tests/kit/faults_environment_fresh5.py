@@ -13,6 +13,7 @@ from catalogue import fault
 
 from grpo_core import Message, Rollout, Task, TaskKey, Verdict, held_out
 
+LETTERS = "ABCDEFGHIJKL"
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
@@ -52,10 +53,10 @@ class LabelsBySeed(Depth):
         question, deepest = super().made(rng, level)
         first, *wells = question.splitlines()
         depths = [line.partition(": ")[2] for line in wells]
-        told = depths["ABCDEFGHIJ".index(deepest)]
+        told = depths[LETTERS.index(deepest)]
         random.Random(int(os.environ.get("SEED") or 0)).shuffle(depths)
-        rows = [f"{name}: {depth}" for name, depth in zip("ABCDEFGHIJ", depths, strict=True)]
-        return "\n".join((first, *rows)), "ABCDEFGHIJ"[depths.index(told)]
+        rows = [f"{name}: {depth}" for name, depth in zip(LETTERS, depths, strict=True)]
+        return "\n".join((first, *rows)), LETTERS[depths.index(told)]
 
 
 @fault("a verdict depends on the order of a set", "verdict.process")
