@@ -54,7 +54,7 @@ class LabelsBySeed(Depth):
         first, *wells = question.splitlines()
         depths = [line.partition(": ")[2] for line in wells]
         told = depths[LETTERS.index(deepest)]
-        random.Random(int(os.environ.get("SEED") or 0)).shuffle(depths)
+        random.Random(os.environ.get("SEED", "0")).shuffle(depths)
         rows = [f"{name}: {depth}" for name, depth in zip(LETTERS, depths, strict=True)]
         return "\n".join((first, *rows)), LETTERS[depths.index(told)]
 
