@@ -29,9 +29,7 @@ class StockIsCountedBadly(Stock):
 
 
 @fault(
-    "a lenient verifier accepts one answer for all",
-    "floor.constant",
-    "floor.junk",
+    "a lenient verifier accepts one answer for all", "floor.constant", "floor.junk", "floor.other"
 )
 class SelectsEverything(Patterns):
     """The files that the pattern should not select are never tried."""
@@ -87,7 +85,7 @@ class LetterInTheChoice(Offers):
         return isinstance(choice, str | list) and len(choice) < 12 and truth in choice
 
 
-@fault("junk is paid", "floor.junk")
+@fault("junk is paid", "floor.junk", "floor.other")
 class PlainTextPaid(Semitones):
     """A part against Markdown, headings and emoji, whatever else is in the reply."""
 

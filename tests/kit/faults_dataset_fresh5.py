@@ -23,6 +23,7 @@ class NotesOfTheRow(Dataset):
 @fault(
     "the user's reward function pays for the form",
     "floor.junk",
+    "floor.other",
     build=lambda: StepsToJson(
         settings5(
             "steps_to_json",

@@ -95,7 +95,7 @@ class RunningSubtotal(Clerk):
         return f"{said} (with what you asked for before: {sum(map(int, prices))} ct)"
 
 
-@fault("the environment speaks for the policy", "reply.form")
+@fault("the environment speaks for the policy", "reply.form", "reply.echo")
 class ShowsHowToAsk(Clerk):
     """Who was not understood is shown a turn as it should be, and what it leads to."""
 
@@ -111,7 +111,7 @@ class ShowsHowToAsk(Clerk):
         )
 
 
-@fault("the verifier reads what the environment said", "reply.echo")
+@fault("the verifier reads what the environment said", "reply.echo", "reply.secret")
 class FollowsTheTranscript(Mule):
     """Where the mule is at last is read from the transcript, and the help names the goal there."""
 

@@ -113,7 +113,7 @@ class TriesTheCommands(Permissions):
         return dict.fromkeys(FILES, 0o600) | wanted
 
 
-@fault("the reply names a file that is opened", "safety.files", "safety.eval")
+@fault("the reply names a file that is opened", "safety.files", "safety.eval", "floor.text")
 class TextOrPath(Tides):
     """The reader takes a JSON text, or the path of one, as its other callers need it."""
 

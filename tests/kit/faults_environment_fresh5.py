@@ -73,7 +73,7 @@ class UntilTheFirstMistake(Tides):
         return judged(good == len(names), rollout.text, pay=good / len(names))
 
 
-@fault("a verdict depends on the process", "verdict.process", "task.process")
+@fault("a verdict depends on the process", "verdict.process", "task.process", "verdict.repeat")
 class TruthAsAHash(Melody):
     """The data hold the hash of the melody, so that no log shows the answer."""
 

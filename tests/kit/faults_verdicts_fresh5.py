@@ -29,7 +29,7 @@ class HourTwentyFour(Departures):
         return f"Tram: {clock(truth)}"
 
 
-@fault("a verdict depends on earlier ones", "verdict.repeat")
+@fault("a verdict depends on earlier ones", "verdict.repeat", "floor.other")
 class LettersInBalance(Offers):
     """A letter that makes up more than half of all choices so far is paid half."""
 
@@ -72,7 +72,7 @@ def holds(number: int, sign: str, edge: int) -> bool:
     return number >= edge if sign == ">=" else number <= edge
 
 
-@fault("a verdict is of the wrong type", "verdict.form")
+@fault("a verdict is of the wrong type", "verdict.form", "declared.contract")
 class VerdictAndAnswer(Semitones):
     """It returns what was read, too, as the helper does that it was made from."""
 
@@ -152,6 +152,8 @@ class JudgedInItsTranscript(Delay):
     "the truth is empty for rare tasks",
     "verdict.reference",
     "floor.empty",
+    "task.made",
+    "floor.junk",
 )
 class NoneIsLonger(Playlist):
     """The limit is drawn without a look at the songs: one may be longer than all of them."""
