@@ -54,6 +54,8 @@ _REPEATS = 4
 """How often each reply is asked for again."""
 _CALLS = 10
 """Calls of tools that are repeated."""
+_OWN_TURNS = 3
+"""Turns of references in which numbers are replaced by large ones."""
 _HOSTILE_SECONDS = 5.0
 """No further hostile text is tried after this time."""
 _ROLES = ("user", "tool")
@@ -330,6 +332,11 @@ def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
         for tool in tools:
             for call in tool.calls_with_number(number):
                 yield f"a call of {tool.name} with {kind}", call
+    turns = dict.fromkeys(turn for _, text in subject.answered[:2] for turn in split_turns(text))
+    for turn in list(turns)[:_OWN_TURNS]:
+        for number in dict.fromkeys(re.findall(r"\d+", turn, re.ASCII)):
+            for kind, large in integers.items():
+                yield f"a right turn with {kind}", turn.replace(number, large.lstrip("-"), 1)
     for kind, text in SEARCHES.items():
         for tool in tools:
             for call in tool.calls_with_text(text):

@@ -7,10 +7,12 @@ from typing import Any
 
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.ordinary import ordinary_attempts
+from grpo_core.kit.read_variables import OTHER_VALUE
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.second_request import compared_tasks
 from grpo_core.kit.subject import Subject, describe_verdict, task_label
+from grpo_core.kit.surroundings import SURROUNDINGS
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.types import Task, Verdict
 from grpo_core.report.floors import shorten
@@ -37,9 +39,19 @@ async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
                 f"the reference of {task_label(task)} is {shorten(str(known[task.key]))}, and "
                 f"{shorten(_shown(reported))} {where}"
             )
+    if name := report["variable"]["task"]:
+        raise BrokenPromiseError(_with_variable("tasks have other prompts", name))
     return (
         f"{len(report['prompts'])} tasks are the same in another process, with another "
         f"{process.changed}"
+    )
+
+
+def _with_variable(what: str, name: str) -> str:
+    """Return that something depends on an environment variable that is read and not set."""
+    return (
+        f"{what} if the environment variable {name}, which is read, is {OTHER_VALUE}; "
+        f"{SURROUNDINGS['environment variables']}"
     )
 
 
@@ -62,7 +74,8 @@ def _shown(reported: Any) -> str:
 async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
     """Check that a second process gives the same verdicts."""
     subject.require_same_verdicts()
-    verdicts = (await process.report())["verdicts"]
+    report = await process.report()
+    verdicts = report["verdicts"]
     # the process reports as many verdicts as it had time for
     attempts = ordinary_attempts(subject)[::-1][: len(verdicts)]
     local_results = await subject.verdicts(attempts)
@@ -78,6 +91,8 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
                 f"the answer {shorten(text)} at {task_label(task)} "
                 f"{describe_verdict(local_result)}, and {told} {where}"
             )
+    if name := report["variable"]["verdict"]:
+        raise BrokenPromiseError(_with_variable("attempts get other verdicts", name))
     return (
         f"{len(verdicts)} attempts got the same verdicts in another process, with another "
         f"{process.changed}"

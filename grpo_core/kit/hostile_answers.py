@@ -33,6 +33,8 @@ _SLOW_FACTOR = 20.0
 """The allowed time of a verdict, relative to the median of ordinary ones."""
 _FEW = 2
 """Attempts at once where each may take until the deadline."""
+_ROW = 40
+"""Items of a row that a pattern may split in many ways."""
 _BURST_WORDS = 6
 """Words of a reference in whose place repetitions are tried."""
 _MAX_REPLIES = 40
@@ -72,7 +74,8 @@ async def check_large(subject: Subject) -> str:
     """Check that long texts, and texts that make patterns backtrack, get verdicts in time.
 
     The latter are also tried inside a reference, in the place of and behind each of some of its
-    words, since a pattern may backtrack only behind what it accepts.
+    words, since a pattern may backtrack only behind what it accepts; and so is a long row of the
+    first item of an answer.
     """
     summary = await check_texts(subject, {**PATTERNS, **LARGE}, chunk_size=_FEW)
     attempts = [] if subject.services else _bursts_in_references(subject)
@@ -96,6 +99,12 @@ def _bursts_in_references(subject: Subject) -> list[Attempt]:
                     reference[: word.end()] + burst,
                 ):
                     attempts[text] = (task, text)
+    for index, (task, _) in enumerate(subject.answered[:2]):
+        item = re.match(r"\W*\w+[^\w\n]{1,3}", subject.bare_answer(index) or "")
+        if item is not None:  # a row of the answer's own items, with an end that none has
+            row = subject.replace_answer(index, item[0] * _ROW + "!")
+            if row is not None:
+                attempts[row] = (task, row)
     return list(attempts.values())
 
 

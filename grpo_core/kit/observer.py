@@ -30,6 +30,7 @@ from grpo_core.kit.endings import leftovers_by_end
 from grpo_core.kit.growth import measure_growth
 from grpo_core.kit.observed import Judge
 from grpo_core.kit.process_state import StateWatch, seeded_generators
+from grpo_core.kit.read_variables import ReadVariables
 from grpo_core.kit.recorded import Recorded, address
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
@@ -73,6 +74,8 @@ _BUILD_SECONDS = 0.3
 """No further environment is built after this time."""
 _REPEATED = 2
 """Calls of tools, and attempts, that are repeated with other states of the global generators."""
+_WITH_VARIABLES = 12
+"""Tasks, and attempts, that are tried again with an environment variable that was not set."""
 _MANY_LEFT = 20
 """With so many processes or files left behind, no more verdicts are made."""
 
@@ -121,7 +124,9 @@ async def _observe(
 ) -> dict[str, Any]:
     """Make the tasks and verdicts of `request`, and return the report."""
     keys = [TaskKey(**key) for key in request["keys"]]
-    made = _each(lambda key: check_task(env.task(key), key), keys)
+    variables = ReadVariables(env)
+    with variables.noted():
+        made = _each(lambda key: check_task(env.task(key), key), keys)
     tasks = {address(task): task for task in made if isinstance(task, Task)}
     report: dict[str, Any] = {
         "prompts": [prompt_digest(task) if isinstance(task, Task) else task for task in made],
@@ -156,9 +161,11 @@ async def _observe(
     for task, text in executable:
         await judge.verdict(task, text)
         state.look()
-    report["verdicts"] = await _verdicts(
-        judge, attempts, seconds=_VERDICTS_SECONDS, look=state.look
-    )
+    with variables.noted():
+        report["verdicts"] = await _verdicts(
+            judge, attempts, seconds=_VERDICTS_SECONDS, look=state.look
+        )
+    report["variable"] = await _variable(variables, judge, attempts[:_WITH_VARIABLES], keys)
     if request["brief"]:
         return report
     report["state"] = state.changes()
@@ -187,6 +194,27 @@ async def _observe(
     if isinstance(env, AgentEnvironment) and request["agents"]:
         report["agents"] = await _agents(judge, env, request["agents"], tasks, side_effects, files)
     return report
+
+
+async def _variable(
+    variables: ReadVariables,
+    judge: Judge,
+    attempts: Sequence[tuple[Task[Any], str]],
+    keys: Sequence[TaskKey],
+) -> dict[str, str]:
+    """Return a variable on which prompts, and one on which verdicts depend; "" for none."""
+
+    async def prompts() -> list[Any]:
+        made = _each(lambda key: check_task(judge.env.task(key), key), keys[:_WITH_VARIABLES])
+        return [prompt_digest(task) if isinstance(task, Task) else task for task in made]
+
+    async def verdicts() -> list[Any]:
+        return await _verdicts(judge, attempts, seconds=_WIDE_SECONDS)
+
+    return {
+        "task": await variables.that_matters(prompts),
+        "verdict": await variables.that_matters(verdicts) if judge.env.deterministic else "",
+    }
 
 
 async def _agents(

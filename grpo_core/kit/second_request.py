@@ -10,8 +10,9 @@ from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.players import Clock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
+from grpo_core.kit.scripts import split_turns, with_last_turn
 from grpo_core.kit.subject import Attempt, Subject
-from grpo_core.kit.texts import COMMANDS, EXECUTABLE
+from grpo_core.kit.texts import COMMANDS, EXECUTABLE, MARKER
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task
@@ -97,12 +98,19 @@ def _executable_texts(subject: Subject) -> list[Attempt]:
     """Return attempts that are code; those for agents are said in runs of their own."""
     if subject.services or subject.has_agents:
         return []
-    return [
+    alone = [
         (task, reply)
         for task in subject.tasks[:2]
         for text in EXECUTABLE
         for reply in subject.reply_variants(text)
     ]
+    # a verifier may look at the beginning before it executes the rest
+    behind = [
+        (task, with_last_turn(text, f"{split_turns(text)[-1]}{mark} {MARKER}"))
+        for task, text in subject.answered[:2]
+        for mark in (";", " &&", "\n")
+    ]
+    return alone + behind
 
 
 def compared_tasks(subject: Subject) -> list[Task[Any]]:

@@ -100,19 +100,18 @@ def _with_a_space_inside(answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _misspelt_digits(answer: str) -> Iterator[tuple[str, str]]:
-    """Yield `answer` in the digits of other scripts, and with an underscore between two digits."""
+    """Yield `answer` in the digits of other scripts, and with a sign between two digits."""
     for script, zero in _OTHER_DIGITS.items():
         digits = {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
         yield f"in {script}", answer.translate(digits)
-    if (changed := re.sub(r"(\d)(\d)", r"\1_\2", answer, count=1)) != answer:
-        yield "with an underscore between its digits", changed
+    for sign, name in (("_", "an underscore"), (" ", "a space")):
+        if (changed := re.sub(r"(\d)(\d)", rf"\1{sign}\2", answer, count=1)) != answer:
+            yield f"with {name} between its digits", changed
 
 
 def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     """Yield misspellings of a number."""
     yield from _misspelt_digits(answer)
-    if (changed := re.sub(r"(\d)(\d)", r"\1 \2", answer, count=1)) != answer:
-        yield "with a space between its digits", changed
     if answer.lstrip("-").isdigit():
         number = int(answer)
         yield "as a sum to be computed", f"{number - 1}+1"

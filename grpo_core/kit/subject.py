@@ -276,9 +276,16 @@ class Subject:
             answers.append(with_leading_zeros(answer, text) if known else None)
         if None in answers and (in_json := _json_parts(self.last_turns)):
             return list(in_json)
-        if are_cut(answers, self.last_turns):
+        if are_cut(answers, self.last_turns) or self._end_alike:
             return [None] * len(answers)
         return answers
+
+    @property
+    def _end_alike(self) -> bool:
+        """Return whether references of several turns all end by the same one, as by "done"."""
+        texts = [text for _, text in self.answered]
+        several = any(len(split_turns(text)) > 1 for text in texts)
+        return several and len(texts) > 2 and len(set(self.last_turns)) == 1
 
     @cached_property
     def last_turns(self) -> list[str]:

@@ -19,6 +19,7 @@ _ITEM = re.compile(r"-?\d+(?:\.\d+)?|[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _SEPARATORS = (", ", ",", "; ", ";", "\n", " ")
 """What stands between the items of an answer; the first that occurs is the one."""
 _MOST_ITEMS = 300
+_MOST_CHOICES = 12
 _MOST_ANSWERS = 40
 """More different items in all answers are no list of choices."""
 
@@ -67,6 +68,7 @@ async def check_superset(subject: Subject) -> str:
                         ((task, first), (task, second))
                     )
     attempts |= _with_all_keys(subject, answers)
+    attempts |= _with_all_choices(subject, answers)
     attempts = {
         kind: pairs for kind, pairs in attempts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE
     }
@@ -101,6 +103,30 @@ def _with_all_keys(
             task = subject.answered[index][0]
             pairs.append(((task, first), (task, second)))
     return {"all keys of all answers in one 0": pairs} if pairs else {}
+
+
+def _with_all_choices(
+    subject: Subject, answers: Sequence[_Answer | None]
+) -> dict[str, list[tuple[Attempt, Attempt]]]:
+    """Return objects of one key whose text is all texts that answers have under it."""
+    chosen = {
+        index: next(iter(answer.value.items()))
+        for index, answer in enumerate(answers)
+        if answer is not None and isinstance(answer.value, dict) and len(answer.value) == 1
+    }
+    texts = list(dict.fromkeys(text for _, text in chosen.values() if isinstance(text, str)))
+    if not 2 <= len(texts) <= _MOST_CHOICES:
+        return {}
+    attempts: dict[str, list[tuple[Attempt, Attempt]]] = {}
+    for index, (key, _) in chosen.items():
+        ways = ("".join(texts), "".join(texts[::-1])), (texts, texts[::-1])
+        for number, both in enumerate(ways):
+            first, second = (subject.replace_answer(index, json.dumps({key: way})) for way in both)
+            if first is not None and second is not None:
+                task = subject.answered[index][0]
+                kind = f"all choices of all answers in one {number}"
+                attempts.setdefault(kind, []).append(((task, first), (task, second)))
+    return attempts
 
 
 async def _must_not_pay(

@@ -88,7 +88,7 @@ async def check_form(subject: Subject) -> str:
 def _check_description(tool: Tool) -> None:
     """Raise BrokenPromiseError if the policy is not told what a tool does and takes."""
     is_served = isinstance(tool.function, DescribedTool)  # its server names and checks
-    if not is_served and not tool.name.isidentifier():
+    if not tool.name.strip() or (not is_served and not tool.name.isidentifier()):
         raise BrokenPromiseError(
             f"a tool has the name {tool.name!r}, by which a policy cannot call it; write a function"
         )

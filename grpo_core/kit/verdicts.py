@@ -123,8 +123,8 @@ async def _check_pasts(
     What a verifier counts or averages over its past moves far only if the past is one-sided.
     """
     pasts = {"silent replies": "", "long replies": _LONG_REPLY}
-    if subject.answered:
-        pasts["right answers to one task"] = subject.answered[0][1]
+    if subject.answered:  # at first, while there are few other replies
+        pasts = {"right answers to one task": subject.answered[0][1], **pasts}
     for kind, text in pasts.items():
         task = subject.answered[0][0] if subject.answered else subject.tasks[0]
         started, count = time.monotonic(), 0

@@ -1,0 +1,76 @@
+"""Environment variables that an environment reads, and what depends on them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+OTHER_VALUE = "7"
+"""The value that a variable gets that was not set: most are numbers or switches."""
+_MOST = 3
+"""Variables that are tried."""
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class ReadVariables:
+    """Notes the variables that the code of an environment asks for and that are not set.
+
+    A list of names that other people use would not have the one that this author uses.
+    """
+
+    def __init__(self, env: object) -> None:
+        self._package = type(env).__module__.partition(".")[0]
+        self.names: dict[str, None] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what is asked for while this is entered."""
+        kind: Any = type(os.environ)
+        original = kind.__getitem__
+
+        def getitem(environ: Any, name: str) -> str:
+            try:
+                value: str = original(environ, name)
+            except KeyError:
+                if self._is_asked_by_environment():
+                    self.names[name] = None
+                raise
+            return value
+
+        kind.__getitem__ = getitem
+        try:
+            yield
+        finally:
+            kind.__getitem__ = original
+
+    def _is_asked_by_environment(self) -> bool:
+        """Return whether the first frame outside the standard library is the environment's code."""
+        frame: Any = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(("<frozen", _STDLIB)):
+            if any(folder in frame.f_code.co_filename for folder in _INSTALLED):
+                break
+            frame = frame.f_back
+        if frame is None:
+            return False
+        name, file = frame.f_globals.get("__name__", ""), frame.f_code.co_filename
+        return name.partition(".")[0] == self._package or not any(
+            folder in file for folder in (*_INSTALLED, "grpo_core")
+        )
+
+    async def that_matters(self, results: Callable[[], Awaitable[Any]]) -> str:
+        """Return a noted variable without which `results` are others than with it; "" if none."""
+        names = list(self.names)[:_MOST]
+        before = await results() if names else None
+        for name in names:
+            os.environ[name] = OTHER_VALUE
+            try:
+                if await results() != before:
+                    return name
+            finally:
+                del os.environ[name]
+        return ""
