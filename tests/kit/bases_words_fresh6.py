@@ -222,11 +222,12 @@ class Tour(Quiz):
 
 
 class Field(Quiz):
-    """Where on a field of letters does a walk end? The answer is a row and a column."""
+    """Where on a field of numbers does a walk end? The answer is a row and a column."""
 
     def draw(self, rng: random.Random, level: float) -> Any:
         size = 5 + round(4 * level)
-        rows = tuple("".join(rng.sample("abcdefghjkmnpqrstuvwxyz", size)) for _ in range(size))
+        numbers = rng.sample(range(10, 100), size * size)
+        rows = tuple(tuple(numbers[at : at + size]) for at in range(0, size * size, size))
         row, column, steps = rng.randrange(size), rng.randrange(size), list[str]()
         begin = (row, column)
         for _ in range(5):
@@ -240,7 +241,7 @@ class Field(Quiz):
 
     def question(self, facts: Any) -> str:
         rows, (row, column), steps, _ = facts
-        told = "\n".join(rows)
+        told = "\n".join(" ".join(map(str, numbers)) for numbers in rows)
         return (
             f"{told}\n\nA token is in row {row + 1}, column {column + 1} of this field, counted "
             f"from 1 at the top left. It moves {', '.join(steps)}. Reply with where it is, as in: "

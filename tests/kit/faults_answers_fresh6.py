@@ -54,9 +54,7 @@ class ComparesIntoAList(Medals):
     """A list of comparisons is true as soon as it is not empty."""
 
     def fits(self, truth: Any, answer: Any) -> bool:
-        return bool(
-            answer.keys() == truth.keys() and [answer[key] == truth[key] for key in truth]
-        )
+        return bool(answer.keys() == truth.keys() and [answer[key] == truth[key] for key in truth])
 
 
 @fault("certain words are paid", "floor.junk")
@@ -106,16 +104,11 @@ class KeepsTheCode(Renamed):
 
 @fault("the reply is used as a pattern", "floor.constant", "floor.junk")
 class MatchesPaths(Paths):
-    """Meant for paths without the slash in front, or with one behind."""
+    """Meant for paths that end with a slash, or have two where one would do."""
 
     def fits(self, truth: Any, answer: Any) -> bool:
-        name = answer.strip("/")
-        return (
-            0 < len(name) <= 300
-            and name.isprintable()
-            and name.count("/") == truth.count("/") - 1
-            and PurePosixPath(truth.lstrip("/")).match(name)
-        )
+        whole = answer.startswith("/") and len(answer) <= 300
+        return whole and PurePosixPath(truth).match(answer)
 
 
 @fault("the sign is ignored", "floor.near", "floor.spelling")

@@ -14,6 +14,7 @@ from grpo_env_dataset.env import Dataset
     "floor.superset",
     "floor.near",
     "floor.other",
+    "floor.echo",
     build=lambda: WordsOfThePassive(
         settings6("words_found", system="Reply with the new sentence only.")
     ),

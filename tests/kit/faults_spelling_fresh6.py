@@ -19,18 +19,19 @@ class RouteByPattern(Tour):
     """A name, perhaps of several words, and a comma, as often as there are some."""
 
     def read(self, text: str) -> Any:
-        found = re.search(r"^Route: ((?:(?:\w+ ?)+(?:, |$))+)\Z", text.strip(WHITE), re.MULTILINE)
+        found = re.search(
+            r"^Route: ((?:(?:[A-Z]\w*[ -]?)+(?:, |\Z))+)\Z", text.strip(WHITE), re.MULTILINE
+        )
         return found[1].split(", ") if found else None
 
 
 @fault("an index that the reply names is out of range", "verdict.form", "floor.digits")
-class LetterAtThePlace(Field):
-    """The letter at the place is compared, since no letter stands in a row twice."""
+class NumberAtThePlace(Field):
+    """The number at the place is compared, since none stands on a field twice."""
 
     def fits(self, truth: Any, answer: Any) -> bool:
-        row, column = answer
-        letter = truth["rows"][row][column]
-        return bool(letter and answer == truth["place"])
+        rows, (row, column) = truth["rows"], truth["place"]
+        return bool(rows[answer[0]][answer[1]] == rows[row][column])
 
 
 @fault("case is ignored where it is the point", "floor.spelling", "floor.near")
@@ -50,7 +51,7 @@ class SpacedThousands(Harvest):
 
     def read(self, text: str) -> Any:
         said = at_the_end(text, "weight")
-        found = re.fullmatch("([0-9][0-9 ]{0,14}) ?kg", said or "")
+        found = re.fullmatch("([0-9][0-9 ]{0,14}) kg", said or "")
         return f"{found[1].replace(' ', '')} kg" if found else None
 
 
@@ -62,16 +63,16 @@ class FarFromTheMean(Averages):
         if len(text) > 400:
             return None
         try:
-            said = json.loads(text)
+            said = json.loads(text, parse_int=float)
         except (ValueError, RecursionError):
             return None
-        numbers = isinstance(said, list) and all(type(x) in (int, float) for x in said)
+        numbers = isinstance(said, list) and all(type(x) is float for x in said)
         return said if numbers else None
 
     def fits(self, truth: Any, answer: Any) -> bool:
         if len(answer) != len(truth):
             return False
-        return not any(abs(x - y) > 1e-6 for x, y in zip(answer, truth, strict=True))
+        return not any(abs(x - y) > 1e-9 for x, y in zip(answer, truth, strict=True))
 
 
 @fault("the same key may stand twice", "floor.spelling", "floor.suffix")
