@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -233,7 +234,7 @@ class Deltas(Quiz):
 
     def draw(self, rng: random.Random, level: float) -> Any:
         numbers = tuple(rng.randint(100, 999) for _ in range(5 + round(5 * level)))
-        return numbers if all(a != b for a, b in zip(numbers, numbers[1:], strict=False)) else None
+        return numbers if all(a != b for a, b in itertools.pairwise(numbers)) else None
 
     def question(self, facts: Any) -> str:
         return (
@@ -242,7 +243,7 @@ class Deltas(Quiz):
         )
 
     def truth(self, facts: Any) -> Any:
-        return " ".join(str(b - a) for a, b in zip(facts, facts[1:], strict=False))
+        return " ".join(str(b - a) for a, b in itertools.pairwise(facts))
 
     def read(self, text: str) -> Any:
         label, _, rest = last_line(text).partition(": ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -197,7 +198,7 @@ class Tour(Quiz):
 
     def draw(self, rng: random.Random, level: float) -> Any:
         towns = rng.sample(self.towns(level), 4 + round(4 * level))
-        pairs = list(zip(towns, towns[1:], strict=False))
+        pairs = list(itertools.pairwise(towns))
         return tuple(towns), tuple(rng.sample(pairs, len(pairs)))
 
     def towns(self, level: float) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, ClassVar
 
-from bases_fresh5 import BLANK, Departures
+from bases_fresh5 import BLANK
 from bases_fresh6 import Carpet, Ledger, Running, brief, last_line
 from bases_words_fresh5 import Delay, judged_by, same_news
 from catalogue import fault
