@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -88,15 +87,15 @@ class DateAmongDates(Weekdays):
 
 @fault("the prompt as an answer is paid", "floor.echo")
 class KeepsTheCode(Renamed):
-    """Half for the words of the right code, nearly all of which the prompt has, too."""
+    """Half for the names and numbers of the right code, all of which the prompt has, too."""
 
     parts: ClassVar[Mapping[str, float]] = {"right": 0.5, "kept": 0.5}
     max_new_tokens = 200
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         answer = self.read(rollout.text)
-        wanted, said = Counter(task.data.split()), Counter(answer.split())
-        kept = (wanted & said).total() / wanted.total()
+        wanted, said = (set(re.findall(r"\w+", text)) for text in (task.data, answer))
+        kept = len(wanted & said) / len(wanted)
         right = answer == task.data
         rewards = {"right": Reward(float(right)), "kept": Reward(kept)}
         return Verdict(rewards, passed=right, answer=brief(answer))

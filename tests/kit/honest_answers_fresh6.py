@@ -15,7 +15,7 @@ from catalogue import honest
 from grpo_core.extract import parse_decimal, parse_integer
 
 
-@honest("thousands of numbers are right, some of them neighbours of the reference, as is asked")
+@honest("three or four numbers are right, which are close to each other, as the prompt asks")
 class AnyCommonMultiple(Quiz):
     def draw(self, rng: random.Random, level: float) -> Any:
         few = rng.sample(range(11, 40 + round(60 * level)), 2)

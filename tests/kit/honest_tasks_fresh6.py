@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from bases_fresh6 import WHITE, Carpet, Quiz
+from bases_fresh6 import Carpet, Quiz
 from catalogue import honest
 
 from grpo_core import Message, Task, TaskKey, held_out
@@ -59,59 +58,60 @@ class OppositeQuestions(Quiz):
         return parse_integer(text, max_digits=9)
 
 
-@honest("the prompts of both levels are the same sort; at a high level more hidden cases are tried")
-class FormulaOnMoreCases(Quiz):
-    """The formula is a x + b; what is hidden is how many values of x are tried."""
+@honest("levels differ in the task's data alone: an estimate has to be nearer at a high level")
+class EstimatesThatTighten(Quiz):
+    """At first an estimate may be 5 % off, as is declared, and at the end one half percent."""
+
+    tolerance = 0.05
 
     def task(self, key: TaskKey) -> Task[Any]:
-        rng = TaskKey(key.env, key.split, key.index, key.seed).rng("formula")
+        rng = TaskKey(key.env, key.split, key.index, key.seed).rng("estimate")
         while True:
-            a, b = rng.randint(2, 99), rng.randint(2, 99)
-            xs = rng.sample(range(2, 60), 3)
-            told = ", ".join(f"f({x}) = {a * x + b}" for x in xs)
+            numbers = rng.randint(1201, 9899), rng.randint(1201, 9899)
             question = (
-                f"For a linear function of whole numbers, {told}. Reply with the two numbers a and "
-                "b of f(x) = a x + b, as in: 7 205"
+                f"Estimate {numbers[0]} x {numbers[1]} in your head, as exactly as you can: it has "
+                "to be off by less than 5 %, and soon by less. Reply with one number only."
             )
             if held_out(question) == (key.split == "eval"):
                 break
-        tried = [(x, a * x + b) for x in range(100, 102 + round(20 * key.level))]
-        return Task(key, (Message("user", question),), tried)
+        product, percent = numbers[0] * numbers[1], 5 - 4.5 * key.level
+        return Task(key, (Message("user", question),), (product, int(product * percent / 100)))
 
     def read(self, text: str) -> Any:
-        words = text.strip(WHITE).split(" ")
-        numbers = [parse_integer(word, max_digits=6) for word in words[:3]]
-        return None if len(words) != 2 or None in numbers else numbers
+        return parse_integer(text, max_digits=12)
 
     def fits(self, truth: Any, answer: Any) -> bool:
-        a, b = answer
-        return all(a * x + b == y for x, y in truth)
+        product, slack = truth
+        return bool(abs(answer - product) <= slack)
 
     def reply_with(self, truth: Any) -> str:
-        (x, y), (other, z) = truth[:2]
-        a = (z - y) // (other - x)
-        return f"{a} {y - a * x}"
+        return str(truth[0])
+
+
+def floor_of(flat: Any) -> str:
+    """Return what is asked about a flat."""
+    told = ", ".join(f"{a / 10:.1f} m by {b / 10:.1f} m" for a, b in flat)
+    return f"Flat with rooms of {told}."
 
 
 @cache
-def flats() -> tuple[Any, ...]:
-    """Return all flats of an agency, each of them once."""
+def flats(split: str) -> tuple[Any, ...]:
+    """Return the flats of an agency for one split, each of them once."""
     rng = random.Random("agency")
-    return tuple(
+    drawn = (
         tuple((rng.randint(21, 69), rng.randint(21, 69)) for _ in range(rng.randint(2, 5)))
         for _ in range(400)
     )
+    return tuple(flat for flat in drawn if held_out(floor_of(flat)) == (split == "eval"))
 
 
 @honest("the seed and the level change nothing: a catalogue with an end, each row of it once")
 class FlatsOfACatalogue(Carpet):
     levels = False
 
-    def rows(self, split: str) -> list[Any]:
-        return [row for row in flats() if held_out(self.question(row)) == (split == "eval")]
-
     def size(self, split: str) -> int | None:
-        return len(self.rows(split))
+        return len(flats(split))
 
-    def facts(self, key: TaskKey) -> Iterator[Any]:
-        yield self.rows(key.split)[key.index]
+    def task(self, key: TaskKey) -> Task[Any]:
+        flat = flats(key.split)[key.index]
+        return Task(key, self.prompt(self.question(flat)), self.truth(flat))
