@@ -88,11 +88,13 @@ class LastFieldCounts(Queries):
 
 @fault("true is 1", "floor.spelling")
 class TruthOfGates(Gates):
-    """Bits are compared as they come."""
+    """Bits have to be whole numbers, and Python counts true among these."""
 
     def read(self, text: str) -> Any:
         found = parse_json(text, max_chars=400)
-        return found.value if found is not None and isinstance(found.value, list) else None
+        if found is None or not isinstance(found.value, list):
+            return None
+        return found.value if all(isinstance(bit, int) for bit in found.value) else None
 
 
 @fault("white space inside the answer is dropped", "floor.spelling", "floor.near")

@@ -69,8 +69,8 @@ class EstimatesThatTighten(Quiz):
         while True:
             numbers = rng.randint(1201, 9899), rng.randint(1201, 9899)
             question = (
-                f"Estimate {numbers[0]} x {numbers[1]} in your head, as exactly as you can: it has "
-                "to be off by less than 5 %, and soon by less. Reply with one number only."
+                f"Estimate {numbers[0]} x {numbers[1]} in your head, as exactly as you can: it may "
+                "be off by 5 % at the very most, and often by less. Reply with one number only."
             )
             if held_out(question) == (key.split == "eval"):
                 break
