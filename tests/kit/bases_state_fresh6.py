@@ -47,9 +47,9 @@ def minutes_of(start: str, end: str) -> int:
     return found
 
 
-def call(name: str, **arguments: Any) -> str:
+def call(named: str, /, **arguments: Any) -> str:
     """Return a turn with a call of a tool."""
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+    return f"<tool_call>{json.dumps({'name': named, 'arguments': arguments})}</tool_call>"
 
 
 class Riders(Desk):

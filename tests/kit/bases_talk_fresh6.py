@@ -213,16 +213,13 @@ class Registers(Desk):
         return float(text.strip(SPACE).rpartition("\n")[2].strip(SPACE) == self.answer(data))
 
 
-COINS = (1, 2, 5, 10, 20, 50)
-
-
 class Change(Desk):
     """In how many ways can an amount be paid? The answer is a number."""
 
     def posed(self, rng: random.Random, level: float) -> tuple[str, Any]:
         coins = sorted(rng.sample(range(3, 60), 3 + round(level)))
-        amount = rng.randint(200, 300 + round(300 * level))
-        if self.ways(amount, coins)[amount] < 5:
+        amount = rng.randint(3000, 4000 + round(2000 * level))
+        if self.ways(amount, coins)[amount] < 100:
             return self.posed(rng, level)
         words = (
             f"There are stamps of {', '.join(map(str, coins))} ct, any number of each. With how "
@@ -288,7 +285,7 @@ SYLLABLES = ("ba", "den", "fol", "gri", "hart", "kem", "lin", "mor", "nes", "pol
 
 
 class Archive(Desk):
-    """A dialogue: find a name in an archive that is sorted. The last turn is a letter's place."""
+    """A dialogue: find a name in an archive that is sorted. At the end its number is said."""
 
     max_turns = 9
     max_new_tokens = 12
