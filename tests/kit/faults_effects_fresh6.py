@@ -109,10 +109,9 @@ class TablesOfTasks(Change):
 
 def text_of(source: str) -> str:
     """Return a text, or that of the file which it names."""
-    if len(source) < 256 and "\0" not in source and source.isprintable():
-        path = Path(source.strip()).expanduser() if source.strip() else None
-        if path is not None and path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
+    name = source.strip()
+    if 0 < len(name) < 60 and name.isprintable() and Path(name).is_file():
+        return Path(name).read_text(encoding="utf-8", errors="replace")
     return source
 
 
