@@ -142,11 +142,13 @@ class Slices(Desk):
         if taken is None:
             return 0.0
         lengths = [length for length in self.lengths() if length > data[0]]
-        share = [
-            [place for place in data if place < length] == list(range(length))[taken]
-            for length in lengths
-        ]
-        return 1.0 if all(share) else round(0.3 * sum(share) / len(share), 6)
+        share = [self.common({n for n in data if n < length}, length, taken) for length in lengths]
+        return 1.0 if min(share) == 1 else round(0.3 * sum(share) / len(share), 6)
+
+    def common(self, wanted: set[int], length: int, taken: slice) -> float:
+        """Return the share of the items, wanted or taken, that are both."""
+        items = set(range(length)[taken])
+        return len(wanted & items) / len(wanted | items)
 
     def lengths(self) -> Sequence[int]:
         """Return the lengths of the lists on which a slice is tried."""
