@@ -190,7 +190,7 @@ class Bills(Staged):
             f"take {off} ct off, and write the number alone, in ct, into total.txt. Then say done."
         )
         total = sum(dict(lines)["bread"] for lines in bills.values()) - off
-        return words, {"bills": bills, "total": total}
+        return words, {"total": total, "bills": bills}
 
     def tools(self) -> Sequence[Callable[..., object]]:
         return tools_of(self.attempt)

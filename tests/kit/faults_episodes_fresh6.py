@@ -67,7 +67,7 @@ class DumpedBench(Bench):
     async def open(self) -> Sequence[Message]:
         said = await super().open()
         about = {"key": str(self.task.key), **self.task.data}
-        (self.folder / ".task.json").write_text(json.dumps(about, indent=1))
+        (self.folder / ".task.json").write_text(json.dumps(about))
         return said
 
 

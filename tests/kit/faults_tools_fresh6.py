@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bases_state_fresh5 import COUNTRIES, Baking, Bowl, Parcels, called, postage_of, tariffs
+from bases_state_fresh5 import COUNTRIES, Baking, Parcels, called, tariffs
 from bases_state_fresh6 import STOPS, Bench, Bills, Riders, call, minutes_of
 from catalogue import fault
 
-from grpo_core import Message, Task, TaskKey, tool
+from grpo_core import Message, Task, TaskKey
 
 ZONES = dict(zip(STOPS, ("UTC", "UTC-1", "UTC-2", "UTC-3", "UTC+1") * 2, strict=True))
 
@@ -49,10 +49,10 @@ class RidersByAFormat(Riders):
 def finder(table: Mapping[str, Any], named: str, about: str) -> Callable[..., object]:
     """Return a tool that finds something in a table."""
 
-    def find(name):  # type: ignore[no-untyped-def]
-        if name not in table:
+    def find(country):  # type: ignore[no-untyped-def]
+        if country not in table:
             raise ValueError(f"there are {', '.join(table)}")
-        return table[name]
+        return table[country]
 
     find.__name__, find.__doc__ = named, about
     return find
@@ -71,18 +71,11 @@ class FindersOfParcels(Parcels):
         )
 
     def reference(self, task: Task[Any]) -> Any:
-        countries = [country for country, _ in task.data["parcels"]]
-        both = (("base", "weight") for _ in countries)
         turns = (
-            "".join(called_with(name, country) for name in names)
-            for country, names in zip(countries, both, strict=True)
+            called("base", country=country) + called("weight", country=country)
+            for country, _ in task.data["parcels"]
         )
         return *turns, self.solution(task.data)
-
-
-def called_with(tool_name: str, country: str) -> str:
-    """Return a call of a finder."""
-    return call(tool_name, name=country)
 
 
 class OpenBench(Bench):
@@ -145,18 +138,9 @@ class RidersReminded(Riders):
         return (Message("user", "End with the number, as in <minutes>310</minutes>."),)
 
 
-class ScaledBowl(Bowl):
-    @tool
-    def scale(self, food: str) -> str:
-        """Return how much of a food is in the bowl."""
-        return f"{self.bowl.get(food, 0)} g"
-
-
 @fault("tools are not functions", "tool.form", "declared.contract")
 class BakingByName(Baking):
     """The tools are handed out by their names, as a dictionary."""
-
-    attempt = ScaledBowl
 
     def tools(self) -> Sequence[Callable[..., object]]:
         named = {each.__name__: each for each in super().tools()}
