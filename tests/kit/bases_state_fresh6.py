@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bases_talk_fresh6 import MEMBERS, SPACE, Desk, marked
+from bases_desk_fresh6 import MEMBERS, SPACE, Desk, marked
 
 from grpo_core import (
     Environment,

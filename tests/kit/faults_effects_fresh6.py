@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bases_desk_fresh6 import Change, Slices, Transfers, marked
 from bases_fresh5 import Stock
 from bases_state_fresh6 import Riders
-from bases_talk_fresh6 import Change, Slices, Transfers, marked
 from bases_words_fresh5 import Playlist
 from catalogue import fault
 

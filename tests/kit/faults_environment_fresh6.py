@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bases_desk_fresh6 import Registers, Slices, Votes
 from bases_fresh5 import Departures
-from bases_talk_fresh6 import Registers, Slices, Stones, Votes
+from bases_talk_fresh6 import Stones
 from catalogue import fault
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from bases_state_fresh5 import Jugs, JugsEpisode
 from bases_state_fresh6 import Bench, Bills, Quiz, QuizEpisode

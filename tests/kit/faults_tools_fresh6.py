@@ -42,7 +42,7 @@ class RidersByAFormat(Riders):
     """A text with values in it is not the description of a function."""
 
     def ride(self, start: str, end: str) -> object:
-        f"""Return how many minutes a ride takes between two of {", ".join(STOPS)}."""
+        f"""Return how many minutes a ride takes between two of {", ".join(STOPS)}."""  # noqa: B021
         return {"minutes": minutes_of(start, end)}
 
 
@@ -120,7 +120,7 @@ class RidersOnABudget(Riders):
 class RidersThereAndBack(Riders):
     """A ride against the alphabet is asked for again the other way round, and not returned."""
 
-    def ride(self, start: str, end: str) -> object:
+    def ride(self, start: str, end: str) -> object:  # noqa: RET503
         """Return how many minutes a ride takes from one stop to another."""
         if start > end:
             self.ride(end, start)
@@ -143,5 +143,4 @@ class BakingByName(Baking):
     """The tools are handed out by their names, as a dictionary."""
 
     def tools(self) -> Sequence[Callable[..., object]]:
-        named = {each.__name__: each for each in super().tools()}
-        return named  # type: ignore[return-value]
+        return {each.__name__: each for each in super().tools()}  # type: ignore[return-value]

@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from bases_talk_fresh6 import SPACE, STEPS, Archive, Desk, marked
+from bases_desk_fresh6 import SPACE, STEPS, Desk, marked
+from bases_talk_fresh6 import Archive
 from catalogue import honest
 
 from grpo_core import Message, Rollout, Task, Verdict

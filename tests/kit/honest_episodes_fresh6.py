@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 from bases_state_fresh5 import Jugs, JugsEpisode
 from bases_state_fresh6 import Bench, Bills
@@ -43,4 +42,4 @@ class Ticketed(JugsEpisode):
 @honest("each reply has a ticket that nobody can say again, as the class declares")
 class JugsWithTickets(Jugs):
     replayable = False
-    attempt: Any = Ticketed
+    attempt = Ticketed

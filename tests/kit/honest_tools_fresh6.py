@@ -32,7 +32,9 @@ class RidersWithACalculator(Riders):
             raise ValueError("write at most 21 whole numbers with +, - or * between them")
         terms = re.findall(r"([+-]?) ?([0-9]+(?: ?\* ?[0-9]+)*)", text)
         values = (math.prod(map(int, product.split("*"))) for _, product in terms)
-        return sum(-one if sign == "-" else one for (sign, _), one in zip(terms, values, strict=True))
+        return sum(
+            -one if sign == "-" else one for (sign, _), one in zip(terms, values, strict=True)
+        )
 
     def reference(self, task: Task[Any]) -> Any:
         *calls, last = super().reference(task)
