@@ -129,7 +129,8 @@ class Slices(Desk):
         places = list(range(first, first + step * count, step))
         words = (
             f"Which slice takes the items {', '.join(map(str, places))} of every list that has "
-            "them, counted from 0, and no other ones? Reply with the slice alone: [first:end:step]"
+            "them, counted from 0, and no other ones? It ends right after the last of them. Reply with "
+            "the slice alone: [first:end:step]"
         )
         return words, places
 
@@ -142,7 +143,8 @@ class Slices(Desk):
             return 0.0
         lengths = [length for length in self.lengths() if length > data[0]]
         share = [self.common({n for n in data if n < length}, length, taken) for length in lengths]
-        return 1.0 if min(share) == 1 else round(0.3 * sum(share) / len(share), 6)
+        right = text.strip(SPACE) == self.answer(data)
+        return 1.0 if right else round(0.3 * sum(share) / len(share), 6)
 
     def common(self, wanted: set[int], length: int, taken: slice) -> float:
         """Return the share of the items, wanted or taken, that are both."""
