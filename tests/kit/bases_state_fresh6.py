@@ -80,7 +80,8 @@ class Riders(Desk):
 
     def minutes(self, data: Any) -> int:
         pairs = zip(data["stops"], data["stops"][1:], strict=False)
-        return sum(minutes_of(*pair) for pair in pairs) + sum(data["waits"])
+        waits: list[int] = data["waits"]
+        return sum(minutes_of(*pair) for pair in pairs) + sum(waits)
 
     def answer(self, data: Any) -> str:
         return f"<minutes>{self.minutes(data)}</minutes>"

@@ -43,7 +43,9 @@ class WeighsInDicts(Stones):
         self, task: Task[Any], messages: Sequence[Message]
     ) -> Sequence[dict[str, str]] | None:
         said = await super().reply(task, messages)
-        return said and [{"role": message.role, "content": message.content} for message in said]
+        if said is None:
+            return None
+        return [{"role": message.role, "content": message.content} for message in said]
 
 
 @fault("reply() says the answer", "reply.secret")

@@ -50,11 +50,6 @@ class StonesOfAKind(Stones):
 class ElectedFromASet(Votes):
     """The alphabet, which breaks a tie in the prompt, is forgotten."""
 
-    def posed(self, rng: random.Random, level: float) -> tuple[str, Any]:
-        words, votes = super().posed(rng, level)
-        counts = sorted(map(votes.count, set(votes)))
-        return (words, votes) if counts[-1] == counts[-2] else self.posed(rng, level)
-
     def elected(self, votes: Sequence[str]) -> str:
         return max(set(votes), key=votes.count)
 
