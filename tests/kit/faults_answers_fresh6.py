@@ -101,7 +101,15 @@ class KeepsTheCode(Renamed):
         return Verdict(rewards, passed=right, answer=brief(answer))
 
 
-@fault("the reply is used as a pattern", "floor.constant", "floor.junk")
+@fault(
+    "the reply is used as a pattern",
+    "floor.constant",
+    "floor.junk",
+    "floor.nested",
+    "floor.text",
+    "floor.spelling",
+    "floor.superset",
+)
 class MatchesPaths(Paths):
     """Meant for paths that end with a slash, or have two where one would do."""
 
@@ -110,7 +118,7 @@ class MatchesPaths(Paths):
         return whole and PurePosixPath(truth).match(answer)
 
 
-@fault("the sign is ignored", "floor.near", "floor.spelling")
+@fault("the sign is ignored", "floor.near", "floor.spelling", "floor.suffix")
 class AmountWithoutItsSign(Ledger):
     """Everything in front of the digits was taken for a currency."""
 

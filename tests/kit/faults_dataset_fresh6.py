@@ -15,6 +15,7 @@ from grpo_env_dataset.env import Dataset
     "floor.near",
     "floor.other",
     "floor.echo",
+    "floor.listed",
     build=lambda: WordsOfThePassive(
         settings6("words_found", system="Reply with the new sentence only.")
     ),

@@ -118,7 +118,7 @@ def text_of(source: str) -> str:
     return source
 
 
-@fault("the reply names a file that is opened", "safety.files", "safety.eval")
+@fault("the reply names a file that is opened", "safety.files", "safety.eval", "floor.text")
 class PlaylistFromAFile(Playlist):
     """What reads a playlist takes its text or its path, as many readers do."""
 

@@ -23,7 +23,7 @@ class FilledToTheTerminal(Departures):
         return textwrap.fill(super().wording(facts), width, break_long_words=False)
 
 
-@fault("a prompt depends on the process", "task.process")
+@fault("a prompt depends on the process", "task.process", "task.pure")
 class ListsFunctions(Registers):
     """A step is written as the function that it is, with its address, and not by its name."""
 
@@ -57,7 +57,7 @@ class ElectedFromASet(Votes):
 TRIED = tuple(random.sample(range(4, 90), 12))
 
 
-@fault("a verdict depends on the process", "verdict.process")
+@fault("a verdict depends on the process", "verdict.process", "verdict.repeat")
 class SlicesOfSomeLists(Slices):
     """The lengths that are tried are drawn once, when the module is imported."""
 

@@ -25,7 +25,14 @@ class RouteByPattern(Tour):
         return found[1].split(", ") if found else None
 
 
-@fault("an index that the reply names is out of range", "verdict.form", "floor.digits")
+@fault(
+    "an index that the reply names is out of range",
+    "verdict.form",
+    "floor.digits",
+    "floor.near",
+    "floor.junk",
+    "floor.constant",
+)
 class NumberAtThePlace(Field):
     """The number at the place is compared, since none stands on a field twice."""
 
@@ -34,7 +41,14 @@ class NumberAtThePlace(Field):
         return bool(rows[answer[0]][answer[1]] == rows[row][column])
 
 
-@fault("case is ignored where it is the point", "floor.spelling", "floor.near")
+@fault(
+    "case is ignored where it is the point",
+    "floor.spelling",
+    "floor.near",
+    "floor.other",
+    "floor.echo",
+    "floor.superset",
+)
 class CamelsOfAnyCase(Camel):
     """Answers were folded in all environments of the author."""
 
@@ -45,7 +59,7 @@ class CamelsOfAnyCase(Camel):
         return bool(answer == truth.casefold())
 
 
-@fault("digits may stand apart", "floor.spelling")
+@fault("digits may stand apart", "floor.spelling", "floor.suffix")
 class SpacedThousands(Harvest):
     """Meant for thousands, as in 12 500 kg."""
 
@@ -75,7 +89,13 @@ class FarFromTheMean(Averages):
         return not any(abs(x - y) > 1e-9 for x, y in zip(answer, truth, strict=True))
 
 
-@fault("the same key may stand twice", "floor.spelling", "floor.suffix")
+@fault(
+    "the same key may stand twice",
+    "floor.spelling",
+    "floor.suffix",
+    "floor.listed",
+    "floor.superset",
+)
 class LastFieldCounts(Queries):
     """Pairs go into a dictionary, where the last one of a name stays."""
 
