@@ -125,7 +125,8 @@ def type_adapter(tool: Any) -> Any:
     from pydantic import TypeAdapter
 
     # Of a method it would look for names in annotations elsewhere than in the method's module.
-    return TypeAdapter(_as_function(tool, {}) if inspect.ismethod(tool) else tool)
+    described: Any = _as_function(tool, {}) if inspect.ismethod(tool) else tool
+    return TypeAdapter(described)
 
 
 def filled_parameters(tool: Callable[..., object]) -> list[str]:
