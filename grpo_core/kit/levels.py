@@ -12,7 +12,7 @@ import pickle
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -228,7 +228,20 @@ def _features(task: Task[Any], reference: object) -> Mapping[str, float]:
             (min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0
         ),
         "size of the data": float(len(_pickled(task.data))),
+        "least number of the data": min(_numbers(task.data), default=0.0),
     }
+
+
+def _numbers(data: object) -> Iterator[float]:
+    """Yield the size of each number in plain data, among which may be how near is near enough."""
+    if isinstance(data, int | float) and not isinstance(data, bool):
+        yield min(abs(data), 1e300)
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from _numbers(value)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from _numbers(value)
 
 
 def _shift(low: Sequence[float], high: Sequence[float]) -> float:

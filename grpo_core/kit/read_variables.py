@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,15 +62,20 @@ class ReadVariables:
             folder in file for folder in (*_INSTALLED, "grpo_core")
         )
 
-    async def that_matters(self, results: Callable[[], Awaitable[Any]]) -> str:
-        """Return a noted variable without which `results` are others than with it; "" if none."""
+    async def that_matters(self, results: Callable[[], Awaitable[Sequence[Any]]]) -> str:
+        """Return a noted variable without which results are others than with it; "" if none.
+
+        Args:
+            results: Returns as many results as there is time for, in the same order.
+        """
         names = list(self.names)[:_MOST]
-        before = await results() if names else None
+        before = await results() if names else ()
         for name in names:
             os.environ[name] = OTHER_VALUE
             try:
-                if await results() != before:
-                    return name
+                after = await results()
             finally:
                 del os.environ[name]
+            if any(old != new for old, new in zip(before, after, strict=False)):
+                return name
         return ""

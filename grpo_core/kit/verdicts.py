@@ -39,6 +39,8 @@ _TIMEOUT_SECONDS = 10.0
 _PAST, _PAST_AT_ONCE, _PAST_SECONDS = 600, 50, 0.3
 """How many replies of one kind are judged, in batches, before verdicts are compared; no further
 batch is begun after the time."""
+_SLOW_VERDICT = 0.02
+"""Mean seconds of a verdict, in a worker, from which none are made for the sake of a past."""
 _LONG_REPLY = "and so on " * 200
 _AFTER_A_PAST = 8
 """Attempts that are judged again after each past."""
@@ -120,8 +122,11 @@ async def _check_pasts(
 ) -> None:
     """Check that attempts get their verdicts also after many replies of one kind.
 
-    What a verifier counts or averages over its past moves far only if the past is one-sided.
+    What a verifier counts or averages over its past moves far only if the past is one-sided. Where
+    verdicts are slow, there is no time for a past.
     """
+    if subject.effort.seconds > _SLOW_VERDICT * subject.effort.verdicts:
+        return
     pasts = {"silent replies": "", "long replies": _LONG_REPLY}
     if subject.answered:  # at first, while there are few other replies
         pasts = {"right answers to one task": subject.answered[0][1], **pasts}
