@@ -22,6 +22,8 @@ _LOWEST = re.compile(r"lowest terms|reduced|simplif|irreducible|simplest", re.IG
 """What a prompt says that asks for a fraction in lowest terms."""
 _NOT_LOWEST = re.compile(r"not (?:be |have to be )?(?:reduced|simplif)|unreduced", re.IGNORECASE)
 _ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
+_LETTERS_OF_A_WORD = 4
+"""Different letters of a word; fewer may be a code whose order is free, such as steps."""
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -62,7 +64,7 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         letter = letters[len(letters) // 2]
         changed = answer[: letter.start()] + _next_letter(letter[0]) + answer[letter.end() :]
         yield "the right answer with another letter", changed
-    if len(answer) > 3 and answer.isalpha():
+    if answer.isalpha() and len(set(answer)) >= _LETTERS_OF_A_WORD:
         places = [at for at in range(1, len(answer) - 1) if answer[at] != answer[at + 1]]
         if places:
             at = places[len(places) // 2]
