@@ -138,7 +138,10 @@ def test_two_runs_are_compared_on_the_tasks_that_both_have(runs: Path) -> None:
         (["compare", "nothing", "nothing"], "does not exist"),
         (["compare", "{runs}/model/config.json", "{runs}/run-0"], "damaged"),
         (["compare", "{runs}/run-0/metrics.jsonl", "{runs}/run-0"], "are no attempts"),
-        (["compare", "{runs}/run-0", "{runs}/run-1", "--step", "7"], "found: 0, 2"),
+        (
+            ["compare", "{runs}/run-0", "{runs}/run-1", "--step", "7"],
+            "after the steps 0, 2, not after 7",
+        ),
         (["rescore", "{runs}/model"], "holds no run"),
         (["rescore", "{runs}/run-0", "--step", "9"], "no saved rollouts"),
     ],
