@@ -20,7 +20,9 @@ _ORDER = re.compile(
 """What a prompt says that asks for the items of its answer in an order."""
 _LOWEST = re.compile(r"lowest terms|reduced|simplif|irreducible|simplest", re.IGNORECASE)
 """What a prompt says that asks for a fraction in lowest terms."""
-_NOT_LOWEST = re.compile(r"not (?:be |have to be )?(?:reduced|simplif)|unreduced", re.IGNORECASE)
+_NOT_LOWEST = re.compile(
+    r"not (?:\w+ ){0,4}(?:reduced|simplif|lowest|simplest|irreducible)|unreduced", re.IGNORECASE
+)
 _ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
 _LETTERS_OF_A_WORD = 4
 """Different letters of a word; fewer may be a code whose order is free, such as steps."""
