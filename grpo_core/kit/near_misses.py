@@ -66,6 +66,8 @@ async def check_listed(subject: Subject) -> str:
         ):
             if order == _COMMITTED.get(subject.env.answer_at):
                 continue
+            if order != "in the middle" and right == own.strip() and right[0] in "[{":
+                continue  # JSON ends where it ends, so these are complete answers
             if not wrong or (order == "in the middle" and len(wrong) < 2):
                 continue
             for separator in (" ", ", ", "\n"):
