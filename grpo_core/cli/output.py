@@ -176,7 +176,7 @@ def new_file(path: Path | None, option: str) -> Path | None:
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(
-            f"there is no folder {path.parent} for {option} {path.name}; "
+            f"the folder {path.parent} of {option} {path.name} does not exist; "
             "create it, or name another file"
         )
     return path.absolute()

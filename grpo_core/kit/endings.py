@@ -105,11 +105,11 @@ def _destroyed_tasks() -> Iterator[list[str]]:
 
 
 async def leftovers(end_one: Callable[[int], Awaitable[None]], files: FileWatch) -> dict[str, Any]:
-    """Return what attempts leave behind in this process, by the kind of what is left.
+    """Return the resources that attempts leave behind in this process, by kind.
 
     Args:
-        end_one: Makes the attempt of a number, to its end; the first one does not count, since what
-            is left once may be a cache.
+        end_one: Makes attempt number n and ends it. The first one does not count, since something
+            that is left behind once may be a cache.
         files: Watches files; what it has seen so far is forgotten.
     """
     await end_one(0)

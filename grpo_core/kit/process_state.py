@@ -62,7 +62,7 @@ class ProcessState:
 
 
 class StateWatch:
-    """Collects what is changed from now on, also if a later verdict changes it back."""
+    """Collects changes of the state from now on, including those that are undone later."""
 
     def __init__(self) -> None:
         self._before = ProcessState.now()

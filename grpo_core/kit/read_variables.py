@@ -1,4 +1,4 @@
-"""Environment variables that an environment reads, and what depends on them."""
+"""Find the environment variables on which an environment depends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class ReadVariables:
-    """Notes the variables that the code of an environment asks for and that are not set.
+    """Notes the variables that the code of an environment reads and that are not set.
 
-    A list of names that other people use would not have the one that this author uses.
+    A fixed list of names would not contain the one that this author uses.
     """
 
     def __init__(self, env: object) -> None:
@@ -29,7 +29,7 @@ class ReadVariables:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is asked for while this is entered."""
+        """Note the variables that are read inside the `with` block."""
         kind: Any = type(os.environ)
         original = kind.__getitem__
 
@@ -63,7 +63,7 @@ class ReadVariables:
         )
 
     async def that_matters(self, results: Callable[[], Awaitable[Sequence[Any]]]) -> str:
-        """Return a noted variable without which results are others than with it; "" if none.
+        """Return a noted variable on which the results depend; "" if there is none.
 
         Args:
             results: Returns as many results as there is time for, in the same order.

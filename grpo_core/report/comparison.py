@@ -27,7 +27,7 @@ _DRAWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What was measured of one task: its scored attempts."""
+    """The scored attempts at one task."""
 
     rewards: tuple[float, ...]
     passed: tuple[bool, ...]

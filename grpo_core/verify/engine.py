@@ -157,7 +157,7 @@ class Verifier:
 
     @property
     def is_in_this_process(self) -> bool:
-        """Whether the environment runs in this process, where no call that hangs can be killed."""
+        """Whether the environment runs in this process, where a hanging call cannot be killed."""
         return isinstance(self._host, InlineHost)
 
     @property

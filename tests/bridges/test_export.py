@@ -72,7 +72,10 @@ def test_the_script_is_written_to_a_file_that_is_new(tmp_path: Path) -> None:
         (["arithmetic"], "--to"),
         (["arithmetic", "--to", "trl", "--set", "env.shot=1"], "did you mean 'env.shots'"),
         (["arithmetic", "--to", "trl", "--set", "kl.beta=1"], "--set changes settings of env,"),
-        (["arithmetic", "--to", "trl", "--out", "none/train.py"], "there is no folder none"),
+        (
+            ["arithmetic", "--to", "trl", "--out", "none/train.py"],
+            "the folder none of --out train.py does not exist",
+        ),
     ],
 )
 def test_wrong_input_gets_one_clear_message(arguments: list[str], message: str) -> None:

@@ -117,7 +117,7 @@ def score(
     jobs: int = 2,
     report: bool = False,
 ) -> Scores:
-    """Check each entry in a process of its own and return what was found.
+    """Check each entry in its own process, and return the scores.
 
     Args:
         part: the part that the entries are of.

@@ -187,7 +187,7 @@ def test_wrong_input_is_one_line(tiny_folder, tmp_path):
                 "--attempts",
                 str(tmp_path / "none" / "x.jsonl"),
             ],
-            "there is no folder",
+            "does not exist",
         ),
     ):
         done = CliRunner().invoke(app, ["eval", *arguments])

@@ -173,7 +173,7 @@ def test_wrong_input_is_one_line_and_writes_nothing(run_folder, tmp_path):
         ([tmp_path, "--rollouts", tmp_path / "new"], "holds no run"),
         ([run_folder, "--rollouts", tmp_path / "there.jsonl"], "exists already"),
         ([run_folder, "--rollouts", tmp_path / "new", "--min-reward", "7"], "no rollout in"),
-        ([run_folder, "--rollouts", tmp_path / "none" / "x.jsonl"], "there is no folder"),
+        ([run_folder, "--rollouts", tmp_path / "none" / "x.jsonl"], "does not exist"),
     ):
         assert message in exported(*arguments, status=2)
     assert not (tmp_path / "new").exists()
