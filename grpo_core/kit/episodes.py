@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,8 +32,13 @@ from grpo_core.kit.tool_calls import call_text
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import shorten
+from grpo_core.verify.checks import size_of
 from grpo_core.verify.playing import Player, play, scripted
 
+_NEW_INDEX = 700_001
+"""The number of a task that no other check makes."""
+_REPLAYS = 3
+"""Attempts at that task, and turns of each."""
 _SECONDS = 6.0
 """No further episode is begun after this time."""
 _TOGETHER_SECONDS = 60.0
@@ -61,7 +66,7 @@ async def check_replay(subject: Subject) -> str:
     """Check that a fresh episode that hears the same turns says and gives the same."""
     require_episodes(subject)
     subject.require_replays()
-    clock, count = Clock(_SECONDS), 0
+    clock, count = Clock(_SECONDS), await _replays_of_a_new_task(subject)
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for kind, player in _players(subject, index).items():
             if clock.up and count:
@@ -80,6 +85,29 @@ async def check_replay(subject: Subject) -> str:
     if not count:
         raise NotCheckedError("no episode got a verdict (see verdict.form)")
     return f"{count} attempts said the same and got the same verdict when they were played again"
+
+
+async def _replays_of_a_new_task(subject: Subject) -> int:
+    """Return how many further attempts at a task that nobody has played yet are as the first one.
+
+    What attempts keep about their task may be as much as it can be after the first ones.
+    """
+    size = size_of(subject.env, "train")
+    key = replace(subject.tasks[0].key, index=_NEW_INDEX if size is None else size - 1)
+    task = await subject.make_task(key)
+    player = scripted([_STALLING[0]] * _REPLAYS)
+    first, *others = [await judged(subject, task, player) for _ in range(_REPLAYS)]
+    if not first[1].scored:
+        return 0  # the subject of episode.talk and verdict.form
+    for rollout, verdict in others:
+        if rollout != first[0] or _differ(subject, first[1], verdict):
+            part = _Part(task, "the same word in every turn", player, *first)
+            how = _difference(part, rollout, verdict, "the first time", "when it is tried again")
+            raise BrokenPromiseError(
+                f"an attempt of {part.kind} at {task_label(task)} {how}; take random numbers from "
+                "task.key.rng(), and keep nothing between episodes, or set replayable = False"
+            )
+    return len(others)
 
 
 def _differ(subject: Subject, first: Verdict, second: Verdict) -> bool:
@@ -192,25 +220,25 @@ async def _require_same_alone(subject: Subject, part: _Part) -> None:
         raise NotCheckedError("the same turns lead elsewhere in any episode (see episode.replay)")
 
 
-def _difference(part: _Part, rollout: Rollout, verdict: Verdict) -> str:
-    """Return how an attempt beside others differs from the same alone."""
+def _difference(
+    part: _Part,
+    rollout: Rollout,
+    verdict: Verdict,
+    first: str = "alone",
+    second: str = "while other episodes are open",
+) -> str:
+    """Return how an attempt differs from the one of `part`; say when the first and second were."""
     pairs = zip(part.rollout.messages, rollout.messages, strict=False)
     said = next(((alone, beside) for alone, beside in pairs if alone != beside), None)
     if said is not None:
         alone, beside = said
-        return (
-            f"hears {shorten(alone.content)} alone, and {shorten(beside.content)} while other "
-            "episodes are open"
-        )
+        return f"hears {shorten(alone.content)} {first}, and {shorten(beside.content)} {second}"
     if len(part.rollout.messages) != len(rollout.messages):
         return (
-            f"has {len(part.rollout.messages)} messages alone, and {len(rollout.messages)} while "
-            f"other episodes are open{f' ({rollout.error})' if rollout.error else ''}"
+            f"has {len(part.rollout.messages)} messages {first}, and {len(rollout.messages)} "
+            f"{second}{f' ({rollout.error})' if rollout.error else ''}"
         )
-    return (
-        f"{describe_verdict(part.verdict)} alone, and {describe_verdict(verdict)} while other "
-        "episodes were open"
-    )
+    return f"{describe_verdict(part.verdict)} {first}, and {describe_verdict(verdict)} {second}"
 
 
 async def check_talk(subject: Subject) -> str:

@@ -24,6 +24,7 @@ _NOT_LOWEST = re.compile(
     r"not (?:\w+ ){0,4}(?:reduced|simplif|lowest|simplest|irreducible)|unreduced", re.IGNORECASE
 )
 _ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
+_JSON_NUMBER = re.compile(r"(?<![\w.\"-])-?\d+(?:\.\d+)?(?![\w.\"])", re.ASCII)
 _LETTERS_OF_A_WORD = 4
 """Different letters of a word; fewer may be a code whose order is free, such as steps."""
 _LETTER = re.compile(r"[^\W\d_]")
@@ -59,6 +60,8 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         other = signed[0][1:] if signed[0][0] == "-" else f"-{signed[0]}"
         changed = answer[: signed.start()] + other + answer[signed.end() :]
         yield "the right answer with the sign of its first number changed", changed
+    if numbers and answer.startswith(("{", "[")):
+        yield "the right answer with NaN for its numbers", _JSON_NUMBER.sub("NaN", answer)
     if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and "." in answer.rstrip("."):
         yield "the right answer with another mark in place of a dot", answer.replace(".", ":", 1)
     letters = list(_LETTER.finditer(answer))

@@ -395,6 +395,7 @@ async def _growth(
 
     async def judge_answer(number: int) -> None:
         task, text = attempts[number % len(attempts)]
+        task = replace(task)  # an object of its own, as the tasks of a run are
         if makes_tasks:
             with contextlib.suppress(Exception):  # the subject of task.made
                 judge.env.task(replace(key, split="train", index=number % size))

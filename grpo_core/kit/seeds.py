@@ -19,8 +19,8 @@ from grpo_core.verify.checks import size_of
 _NEIGHBOURS = 12
 """Neighbouring tasks that are compared."""
 _OFFSETS = (
-    *(1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536),
-    *(10**5, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32),
+    *(digit * 10**zeros for zeros in range(10) for digit in (1, 2, 3, 4, 5, 6, 8)),
+    *(2**power for power in (*range(7, 21), 24, 30, 31, 32)),
 )
 """Offsets that authors add to an index or seed to keep held-out tasks apart."""
 _BY_CHANCE = 0.5
@@ -74,9 +74,10 @@ async def check_seeds(subject: Subject) -> str:
             task = await subject.make_task(replace(key, split="eval"))
             held_out.setdefault(normalized_prompt(task), task)
     for offset in _OFFSETS:
-        far = [
-            await subject.make_task(replace(keys[0], index=offset + index)) for index in range(4)
-        ]
+        far_keys = [replace(keys[0], index=offset + index) for index in range(4)]
+        if normalized_prompt(await subject.make_task(far_keys[-1])) not in held_out:
+            continue
+        far = [await subject.make_task(key) for key in far_keys]
         repeated = [task for task in far if normalized_prompt(task) in held_out]
         if len(repeated) < 3:
             continue

@@ -66,6 +66,8 @@ def _misspellings(answer: str | None, *, exact: bool) -> Iterator[tuple[str, str
     if answer is None:
         return
     answer = answer.strip()
+    yield from _as_patterns(answer)
+    yield from _with_a_field_twice(answer)
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
         if exact:
@@ -89,6 +91,23 @@ def _misspellings(answer: str | None, *, exact: bool) -> Iterator[tuple[str, str
             yield from _misspelt_json(json.loads(answer))
         except (ValueError, RecursionError):
             return
+
+
+def _as_patterns(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield patterns that match `answer`, in case that the reply is used as one."""
+    for name, of_a_word in (("* for each word", "*"), (r"\w+ for each word", r"\w+")):
+        yield f"as a pattern with {name}", re.sub(r"\w+", lambda _, p=of_a_word: p, answer)
+    yield "as a pattern with ? for each letter", re.sub(r"\w", "?", answer)
+
+
+def _with_a_field_twice(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield fields such as a=1&b=2 of which the first stands there again, with a wrong value."""
+    fields = re.match(r"(\w+)(\s*[=:]\s*)(\w+)(\s*[&;,|]\s*|\s+)(?=\w+\s*[=:])", answer)
+    if fields:
+        name, sign, value, separator = fields.groups()
+        wrong = f"{name}{sign}{int(value) + 1 if value.isdecimal() else value + 'x'}"
+        yield "with a field twice, the wrong value first", f"{wrong}{separator}{answer}"
+        yield "with a field twice, the wrong value last", f"{answer}{separator}{wrong}"
 
 
 def _with_a_space_inside(answer: str) -> Iterator[tuple[str, str]]:

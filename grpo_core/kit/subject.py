@@ -44,7 +44,9 @@ _LONGEST_ERROR = 200
 _LONGEST_ANSWER = 100
 """Environments truncate the answer of a verdict; one of this length or more may be truncated."""
 _LONGEST_WORDS = 30
-"""Characters of a reference that is an answer without anything around it."""
+"""Characters of a reference of several words that is an answer without anything around it."""
+_LONGEST_WORD = 200
+"""The same for a reference that is one word, such as a path."""
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
@@ -339,10 +341,11 @@ class Subject:
 
     @cached_property
     def _whole_references(self) -> bool:
-        """Return whether the references are bare answers: short lines that differ."""
+        """Return whether the references are bare answers: lines that differ, of few or no words."""
         texts = set(self.last_turns)
         return len(texts) >= 3 and all(
-            len(text) <= _LONGEST_WORDS and "\n" not in text for text in texts
+            "\n" not in text and len(text) <= (_LONGEST_WORDS if " " in text else _LONGEST_WORD)
+            for text in texts
         )
 
     def bare_answer(self, index: int) -> str | None:

@@ -204,9 +204,10 @@ def _example(schema: Mapping[str, Any], root: Mapping[str, Any], number: int) ->
             least = max(1, schema.get("minItems", 0)) if "items" in schema else 0
             return items + [_example(item, root, number)] * max(0, least - len(items))
         case "object":
+            # Texts differ, as those of a tool from one place to another do.
             return {
-                name: _example(property_schema, root, number)
-                for name, property_schema in schema.get("properties", {}).items()
+                name: _example(child, root, number + place * (child.get("type") == "string"))
+                for place, (name, child) in enumerate(schema.get("properties", {}).items())
             }
     text = _WORDS[number % SAMPLES].ljust(schema.get("minLength", 0), "x")
     return text[: schema.get("maxLength", len(text))]

@@ -10,6 +10,7 @@ from typing import Any
 
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns, with_last_turn
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.second_request import wide_attempts
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
@@ -21,6 +22,9 @@ from grpo_core.kit.verdicts import (
 from grpo_core.protocol.types import Verdict
 from grpo_core.report.floors import shorten
 
+_WORDS = "Let us think about it once more. "
+_MANY = (10, 40, 160)
+"""How often the words stand before a right answer."""
 _CONFIRMED = 3
 """Attempts that look wrong and are judged again."""
 
@@ -83,7 +87,7 @@ async def check_wide_reference(process: SecondProcess, subject: Subject) -> str:
 
 async def check_wide_passed(process: SecondProcess, subject: Subject) -> str:
     """Check that `passed` agrees with the reward."""
-    attempts = ordinary_attempts(subject)
+    attempts = [*ordinary_attempts(subject), *_behind_many_words(subject)]
     verdicts = await subject.verdicts(attempts)
     judged = [
         *zip(attempts, verdicts, strict=True),
@@ -108,6 +112,15 @@ async def check_wide_passed(process: SecondProcess, subject: Subject) -> str:
             f"{contradiction(subject.env, verdict)}"
         )
     return f"passed agrees with the reward for {len(judged)} right and wrong answers{_more(wide)}"
+
+
+def _behind_many_words(subject: Subject) -> list[Attempt]:
+    """Return right answers behind long texts, which some environments charge for."""
+    return [
+        (task, with_last_turn(reference, f"{_WORDS * count}\n{split_turns(reference)[-1]}"))
+        for task, reference in subject.answered[:1]
+        for count in _MANY
+    ]
 
 
 def _more(wide: list[Any]) -> str:
