@@ -34,7 +34,9 @@ async def check_spelling(subject: Subject) -> str:
     attempts: dict[str, list[Attempt]] = {}
     for index, (task, _) in enumerate(subject.answered):
         for kind, text in _misspellings(
-            subject.bare_answer(index), exact=not subject.env.tolerance
+            subject.bare_answer(index),
+            exact=not subject.env.tolerance,
+            whole=subject.env.answer_at is None,
         ):
             changed = subject.replace_answer(index, text)
             if changed is not None:
@@ -56,18 +58,20 @@ async def check_spelling(subject: Subject) -> str:
     return f"{len(attempts)} misspellings of right answers do not pass"
 
 
-def _misspellings(answer: str | None, *, exact: bool) -> Iterator[tuple[str, str]]:
+def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[tuple[str, str]]:
     """Yield what a lenient verifier takes for `answer`, with the name of its kind.
 
     Args:
         answer: A right answer.
         exact: Whether numbers are compared without a tolerance.
+        whole: Whether the whole reply counts, and not its start or end alone.
     """
     if answer is None:
         return
     answer = answer.strip()
     yield from _as_patterns(answer)
-    yield from _with_a_field_twice(answer)
+    if whole:
+        yield from _with_a_field_twice(answer)
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
         if exact:
@@ -95,14 +99,14 @@ def _misspellings(answer: str | None, *, exact: bool) -> Iterator[tuple[str, str
 
 def _as_patterns(answer: str) -> Iterator[tuple[str, str]]:
     """Yield patterns that match `answer`, in case that the reply is used as one."""
-    for name, of_a_word in (("* for each word", "*"), (r"\w+ for each word", r"\w+")):
-        yield f"as a pattern with {name}", re.sub(r"\w+", lambda _, p=of_a_word: p, answer)
+    yield "as a pattern with * for each word", re.sub(r"\w+", "*", answer)
+    yield r"as a pattern with \w+ for each word", re.sub(r"\w+", r"\\w+", answer)
     yield "as a pattern with ? for each letter", re.sub(r"\w", "?", answer)
 
 
 def _with_a_field_twice(answer: str) -> Iterator[tuple[str, str]]:
     """Yield fields such as a=1&b=2 of which the first stands there again, with a wrong value."""
-    fields = re.match(r"(\w+)(\s*[=:]\s*)(\w+)(\s*[&;,|]\s*|\s+)(?=\w+\s*[=:])", answer)
+    fields = re.match(r"(\w+)(\s*[=:]\s*)(\w{1,40})(\s*[&;,|]\s*|\s+)(?=\w+\s*[=:])", answer)
     if fields:
         name, sign, value, separator = fields.groups()
         wrong = f"{name}{sign}{int(value) + 1 if value.isdecimal() else value + 'x'}"

@@ -147,6 +147,14 @@ class EvalFarAhead(Sum):
         return replace(super().task(there), key=key)
 
 
+class EvalFurtherOn(Sum):
+    """The same, by fewer indices than a run may take."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        place = key.index + 20_000 * (key.split == "eval")
+        return replace(super().task(replace(key, split="train", index=place)), key=key)
+
+
 class Rows(Sum):
     """Sound: a list with an end, as data sets are."""
 
@@ -891,6 +899,21 @@ class PassedAtTheFloor(Sum):
         return replace(verdict, passed=verdict.passed or answer is None)
 
 
+class TaxesWords(Sum):
+    """Words beyond sixty cost something, down to nothing."""
+
+    max_new_tokens = 600
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        verdict = super().verify(task, rollout)
+        left = max(0.0, 1 - max(0, len(rollout.text.split()) - 60) / 120)
+        rewards = {
+            name: Reward(reward.value * left, reward.weight)
+            for name, reward in verdict.rewards.items()
+        }
+        return replace(verdict, rewards=rewards)
+
+
 class TopWithoutPassing(Sum):
     """Passes only some of the answers that are paid the most."""
 
@@ -1257,6 +1280,16 @@ class KeepsALittle(Sum):
         return super().scored(task, answer)
 
 
+class KeepsATableForEachTask(Sum):
+    """Tables are found by the id of the task, which is kept for as long."""
+
+    tables: ClassVar[dict[int, tuple[Task[int], bytes]]] = {}
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        self.tables.setdefault(id(task), (task, os.urandom(5000)))
+        return super().verify(task, rollout)
+
+
 class KeepsEachAnswer(Sum):
     """A cache without a bound, which grows with every new answer."""
 
@@ -1289,6 +1322,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     GlobalRandom: "task.pure",
     SeedsGlobalRandom: "task.random",
     EvalFarAhead: "task.seed",
+    EvalFurtherOn: "task.seed",
     LeaksRows: "task.split",
     SwappedTerms: "task.split",
     NoSize: "task.made",
@@ -1353,6 +1387,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     RepeatedRows: "task.variety",
     LongReferences: "task.budget",
     PassedAtTheFloor: "verdict.passed",
+    TaxesWords: "verdict.passed",
     TopWithoutPassing: "verdict.passed",
     ZeroPadded: "task.secret",
     Base64Secret: "task.secret",
@@ -1370,6 +1405,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LeavesFolders: "safety.files",
     LeavesSomeProcesses: "safety.processes",
     KeepsALittle: "cost.memory",
+    KeepsATableForEachTask: "cost.memory",
     KeepsEachAnswer: "cost.memory",
 }
 """Each fault with the check that has to find it."""

@@ -8,7 +8,9 @@ import re
 import subprocess
 import unicodedata
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar
+from urllib.parse import parse_qsl
 
 from planted import EvalInTrainInCapitals, Sum, Tolerance
 
@@ -458,11 +460,73 @@ class ShellChecker(Bare):
         return done.returncode == 0
 
 
+class Fields(Bare):
+    """Sound: fields with their values, read strictly; one word, however long."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        fields = {
+            "first_number": str(one),
+            "second_number": str(two),
+            "the_sum_of_both": str(one + two),
+        }
+        return Task(key, f"Write {one}, {two} and their sum as fields of a query.", fields)
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == self.reference(Task(TaskKey("", "train", 0, 0), "", data))
+
+    def reference(self, task: Task[Any]) -> str:
+        return "&".join(f"{name}={value}" for name, value in task.data.items())
+
+
+class LastFieldWins(Fields):
+    def right(self, data: Any, text: str) -> bool:
+        return len(text) < 300 and dict(parse_qsl(text.strip())) == data
+
+
+class MatchesThePattern(Fields):
+    def right(self, data: Any, text: str) -> bool:
+        return len(text) < 300 and fnmatchcase(
+            super().reference(Task(TaskKey("", "train", 0, 0), "", data)), text.strip()
+        )
+
+
+class Means(Bare):
+    """Sound: a list of numbers."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        return Task(key, f"Halve {one} and {two}. Reply with a list.", [one / 2, two / 2])
+
+    def right(self, data: Any, text: str) -> bool:
+        value = parsed(text)
+        numbers = isinstance(value, list) and all(type(item) is float for item in value)
+        return numbers and bool(value == data)
+
+    def reference(self, task: Task[Any]) -> str:
+        return json.dumps(task.data)
+
+
+class NeverFar(Means):
+    def right(self, data: Any, text: str) -> bool:
+        try:
+            value = json.loads(text, parse_int=float) if len(text) < 200 else None
+        except (ValueError, RecursionError):
+            return False
+        if (
+            not isinstance(value, list)
+            or len(value) != len(data)
+            or not all(type(item) is float for item in value)
+        ):
+            return False
+        return not any(abs(one - other) > 1e-9 for one, other in zip(value, data, strict=True))
+
+
 SOUND: tuple[type[Environment[Any]], ...] = (
     *(Bare, Signed, YesNo, Pair, Capitals, Names, Evens, PaysOverlap, EvensAsJson, Choice),
-    *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker),
+    *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker, Fields, Means),
 )
 """Environments without faults."""
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     WaivesWithoutReason: "declared.contract",
     WaivesAnUnknownCheck: "declared.contract",
@@ -478,6 +542,8 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LastKeyWins: "floor.spelling",
     TrueEqualsOne: "floor.spelling",
     IgnoresCase: "floor.spelling",
+    LastFieldWins: "floor.spelling",
+    MatchesThePattern: "floor.spelling",
     SlowBehindPrefix: "floor.large",
     HangsOn26: "floor.large",
     CountsToIt: "floor.digits",
@@ -494,6 +560,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     AtMost: "floor.near",
     SameDigits: "floor.near",
     InsideTheRight: "floor.near",
+    NeverFar: "floor.near",
     AnywhereAtTheEnd: "floor.listed",
     ShellChecker: "safety.eval",
 }

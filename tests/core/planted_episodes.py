@@ -154,6 +154,22 @@ class DrawsItsReward(Hunts):
     hunt = Lucky
 
 
+class Patient(Hunt):
+    """Ends after two turns that are no number, of whichever attempt at the task."""
+
+    mistakes: ClassVar[list[int]] = []
+
+    def said(self, guess: int | None) -> str:
+        if guess is None:
+            self.mistakes.append(self.task.data)
+        tired = self.mistakes.count(self.task.data) > 2
+        return "I said so." if tired else super().said(guess)
+
+
+class KeepsNotesOfTheTask(Hunts):
+    hunt = Patient
+
+
 # episode.repeat
 
 
@@ -640,6 +656,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     TellsAtFirst: "reply.secret",
     DrawsItsWords: "episode.replay",
     DrawsItsReward: "episode.replay",
+    KeepsNotesOfTheTask: "episode.replay",
     UsesUpItsState: "episode.repeat",
     CleansUpInTheVerdict: "episode.repeat",
     KeepsStateOnTheEnvironment: "episode.apart",
