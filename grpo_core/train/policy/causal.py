@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout, Segment, ToolCall
+from grpo_core.protocol.types import Segment
 from grpo_core.train.compute import attention, prefix
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
@@ -37,7 +36,7 @@ from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
 from grpo_core.train.compute.tuning import Tuning, tuning_of
 from grpo_core.train.compute.upload import upload
-from grpo_core.train.models import chat, quantized
+from grpo_core.train.models import quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
     add_adapter,
@@ -51,7 +50,6 @@ from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.models.load import (
     ModelSource,
-    end_of_turn_id,
     end_token_ids,
     load_model,
     load_tokenizer,
@@ -69,9 +67,10 @@ from grpo_core.train.policy.selfcheck import (
     choose_ways,
     random_texts,
 )
+from grpo_core.train.policy.texts import Texts
 
 
-class Policy:
+class Policy(Texts):
     """Compute log-probs and texts with a causal language model.
 
     Args:
@@ -109,14 +108,16 @@ class Policy:
         tuning: Tuning | None = None,
         stacked: bool | None = None,
     ) -> None:
-        self.model = model
         length = getattr(model.config, "max_position_embeddings", None) or 0
-        self.context: int | None = length if length > 0 else None  # XLNet's is -1
-        """Most tokens that the model can attend to; None if unknown."""
-        self.tokenizer = tokenizer
+        super().__init__(
+            tokenizer,
+            frame=frame or Frame(),
+            end_ids=end_token_ids(model, tokenizer),
+            context=length if length > 0 else None,  # XLNet's is -1
+        )
+        self.model = model
         self.reference = Reference(model, reference)
         """Computes as the reference policy."""
-        self.frame = frame or Frame()
         self.sharded = False
         self.training = Training.PADDED
         """How log-probs are computed for the update."""
@@ -127,8 +128,6 @@ class Policy:
         self.logits_bytes = 0
         """Most bytes for logits at a time. 0: the model computes all at once, as it has to where
         its logits are more than the output of its head."""
-        self.end_ids = end_token_ids(model, tokenizer)
-        """Every token that ends a completion."""
         self.pad_id: int = (
             tokenizer.pad_token_id
             if tokenizer.pad_token_id is not None
@@ -329,30 +328,6 @@ class Policy:
         """
         return sharding.whole(self.model) if self.sharded else nullcontext()
 
-    def encode_checked(
-        self,
-        prompt: str | tuple[Message, ...],
-        *,
-        max_new_tokens: int,
-        tools: Sequence[Mapping[str, Any]] = (),
-    ) -> tuple[int, ...]:
-        """Return the tokens of a prompt, as `encode`, and check its size.
-
-        Raises:
-            ConfigError: the prompt is empty, or leaves no room for `max_new_tokens` in the context.
-        """
-        ids = self.encode(prompt, tools=tools)
-        if not ids:
-            raise ConfigError(
-                "the prompt has no tokens; the environment must return a prompt that is not empty"
-            )
-        if self.context is not None and len(ids) + max_new_tokens > self.context:
-            raise ConfigError(
-                f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's "
-                f"context of {self.context}; lower --max-new-tokens"
-            )
-        return ids
-
     @contextmanager
     def autocast(self) -> Iterator[None]:
         """Cast to `compute_dtype` where some weights are kept in another type; else do nothing.
@@ -383,130 +358,6 @@ class Policy:
                 "exist, or lora.enabled=false"
             )
         return parameters
-
-    def encode(
-        self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
-    ) -> tuple[int, ...]:
-        """Return the tokens of a prompt.
-
-        Args:
-            prompt: raw text or chat messages.
-            tools: JSON schemas of functions that the policy may call.
-        """
-        return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
-
-    def encode_chat(
-        self, messages: tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[int, ...]:
-        """Return the tokens of a chat whose calls of tools stand in `Message.tool_calls` alone.
-
-        Args:
-            messages: the chat.
-            tools: JSON schemas of functions that the policy may call.
-        """
-        frame = replace(self.frame, tools=tools, calls_apart=True)
-        return chat.encode(self.tokenizer, messages, frame)
-
-    def encode_text(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text that stands in the middle of another."""
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def encode_after(
-        self,
-        messages: tuple[Message, ...],
-        more: tuple[Message, ...],
-        *,
-        last: int,
-        tools: Sequence[Mapping[str, Any]],
-    ) -> tuple[int, ...]:
-        """Return the tokens that follow a chat whose tokens are known, as for `encode_chat`.
-
-        Args:
-            messages: the chat; it ends with a turn of the policy.
-            more: the messages after it.
-            last: the last token of that turn.
-            tools: JSON schemas of functions that the policy may call.
-
-        Raises:
-            ConfigError: the template refuses the messages.
-        """
-        frame = replace(self.frame, tools=tools, calls_apart=True)
-        end_id = last if last in self.end_ids else None
-        return tuple(chat.encode_reply(self.tokenizer, (), messages, more, frame, end_id=end_id))
-
-    def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
-        """Return the tokens of `answer` as the policy would have generated it.
-
-        Its end token is included.
-        """
-        end = None if isinstance(prompt, str) else end_of_turn_id(self.tokenizer)
-        end = end if end is not None else self.tokenizer.eos_token_id
-        ends = [end] if end is not None else list(self.end_ids[:1])
-        return (*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *ends)
-
-    def encode_reply(
-        self,
-        rollout: Rollout,
-        prompt: str | tuple[Message, ...],
-        turn: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] = (),
-    ) -> list[int]:
-        """Return the tokens of the environment's turn after `rollout`.
-
-        They end where the policy's next turn begins.
-
-        Args:
-            rollout: the dialogue so far.
-            prompt: its prompt.
-            turn: the messages of the environment.
-            tools: JSON schemas of functions that the policy may call.
-        """
-        last = rollout.token_ids[-1] if rollout.token_ids else None
-        return chat.encode_reply(
-            self.tokenizer,
-            prompt,
-            rollout.messages,
-            turn,
-            replace(self.frame, tools=tools),
-            end_id=last if last in self.end_ids else None,
-        )
-
-    def tool_calls(
-        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[ToolCall, ...] | None:
-        """Return the tool calls in a turn of the policy, for `Message.tool_calls`.
-
-        Args:
-            token_ids: the tokens of the turn.
-            tools: JSON schemas of functions that the policy may call.
-        """
-        ended = bool(token_ids) and token_ids[-1] in self.end_ids
-        return chat.tool_calls(
-            self.tokenizer,
-            token_ids[: len(token_ids) - ended],
-            replace(self.frame, tools=tools),
-        )
-
-    def split_calls(
-        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[str, tuple[ToolCall, ...]]:
-        """Return the text that the policy wrote beside its calls of tools, and these calls.
-
-        Args:
-            token_ids: the tokens of the turn.
-            tools: JSON schemas of functions that the policy may call.
-        """
-        ended = bool(token_ids) and token_ids[-1] in self.end_ids
-        return chat.split_calls(
-            self.tokenizer,
-            token_ids[: len(token_ids) - ended],
-            replace(self.frame, tools=tools),
-        )
-
-    def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-        """Return the text of the completion `token_ids` of a prompt."""
-        return self.decode(list(token_ids))
 
     def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...] | None:
         """Return the prompt positions that a completion fills; None if it follows the prompt."""
@@ -556,10 +407,6 @@ class Policy:
             tensors(chunk, device=self.device, dtype=dtype)
             for chunk, _ in self.passes(rows, max_tokens=max_tokens)
         )
-
-    def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
-        """Return the text of tokens, without special tokens."""
-        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float, entropy: bool = False
