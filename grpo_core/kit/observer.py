@@ -128,17 +128,7 @@ async def _observe(
     with variables.noted():
         made = _each(lambda key: check_task(env.task(key), key), keys)
     tasks = {address(task): task for task in made if isinstance(task, Task)}
-    report: dict[str, Any] = {
-        "prompts": [prompt_digest(task) if isinstance(task, Task) else task for task in made],
-        "references": _each(
-            lambda task: (
-                join_turns(check_reference(env.reference(task))) if isinstance(task, Task) else None
-            ),
-            made,
-        )
-        if request["references"]
-        else [],
-    }
+    report = _told_of_tasks(env, made, references=request["references"])
     seconds = min(env.timeout_seconds, _REPLY_SECONDS)
     judge = Judge(
         env,
@@ -170,30 +160,77 @@ async def _observe(
         return report
     report["state"] = state.changes()
     report["seeded"] = await _seeded(judge, calls[:_REPEATED], attempts[:_REPEATED])
-    gc.collect()
-    middle = open_resources()
-    files.mark()
-    counted = len(executable) + len(report["verdicts"])
-    growth = None
-    left = 0 if middle is None else len(middle["processes"])
-    if max(left, files.report()["count"]) < _MANY_LEFT:
-        wide = _known_attempts(request["wide"], tasks)
-        report["wide"] = await _verdicts(judge, wide, seconds=_WIDE_SECONDS)
-        growth = await _growth(judge, attempts[: len(report["verdicts"])], request["form"])
-        counted += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
-    gc.collect()
-    await asyncio.sleep(_SETTLE_SECONDS)
-    report |= {
-        "side_effects": dict(side_effects.found),
-        "growth": growth,
-        "watched": counted,
-        "leftovers": new_resources(before, middle, open_resources()),
-        "files": files.report(),
-    }
+    report |= await _left_behind(
+        judge,
+        request["form"],
+        judged=attempts[: len(report["verdicts"])],
+        wide=_known_attempts(request["wide"], tasks),
+        watched=len(executable) + len(report["verdicts"]),
+        before=before,
+        files=files,
+    )
+    report["side_effects"] = dict(side_effects.found)
     report["episodes"] = await _left_of_episodes(env, attempts, files, seconds)
     if isinstance(env, AgentEnvironment) and request["agents"]:
         report["agents"] = await _agents(judge, env, request["agents"], tasks, side_effects, files)
     return report
+
+
+def _told_of_tasks(
+    env: Environment[Any], made: Sequence[object], *, references: bool
+) -> dict[str, Any]:
+    """Return the digest of each prompt, or why there is no task, and the references if wanted."""
+    told = _each(
+        lambda task: (
+            join_turns(check_reference(env.reference(task))) if isinstance(task, Task) else None
+        ),
+        made if references else [],
+    )
+    return {
+        "prompts": [prompt_digest(task) if isinstance(task, Task) else task for task in made],
+        "references": told,
+    }
+
+
+async def _left_behind(
+    judge: Judge,
+    form: Sequence[str],
+    *,
+    judged: Sequence[tuple[Task[Any], str]],
+    wide: Sequence[tuple[Task[Any], str]],
+    watched: int,
+    before: Mapping[str, list[str]] | None,
+    files: FileWatch,
+) -> dict[str, Any]:
+    """Judge further answers, and return what all verdicts left behind.
+
+    Where verdicts have left much already, no further ones are made.
+
+    Args:
+        judge: Makes the verdicts.
+        form: What stands before and after an answer.
+        judged: Answers that were judged, of which the growth of the process is measured.
+        wide: The further answers.
+        watched: Number of verdicts that were made.
+        before: What was open before them.
+        files: Watches the files.
+    """
+    gc.collect()
+    middle = open_resources()
+    files.mark()
+    report: dict[str, Any] = {"growth": None}
+    left = 0 if middle is None else len(middle["processes"])
+    if max(left, files.report()["count"]) < _MANY_LEFT:
+        report["wide"] = await _verdicts(judge, wide, seconds=_WIDE_SECONDS)
+        report["growth"] = growth = await _growth(judge, judged, form)
+        watched += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
+    gc.collect()
+    await asyncio.sleep(_SETTLE_SECONDS)
+    return report | {
+        "watched": watched,
+        "leftovers": new_resources(before, middle, open_resources()),
+        "files": files.report(),
+    }
 
 
 async def _variable(

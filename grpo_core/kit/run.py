@@ -285,25 +285,42 @@ async def _run_checks(
         if not subject.tasks:
             reason = "there are no tasks in the train split"
             return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
-        process = SecondProcess(subject, examination.spec)  # the checks share its report
-        stack.push_async_callback(process.close)
-        if not SECOND_PROCESS_CHECKS.keys().isdisjoint(names):
-            process.start()
-        functions = CHECKS | {
-            name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
-        }
-        for name in sorted(names, key=_turn):
-            if name != "declared.contract":
-                examination.progress(name)
-                results.append(
-                    await run_check(
-                        name,
-                        subject,
-                        functions[name](subject),
-                        preparing=prepared if name == "task.made" else 0.0,
-                    )
-                )
+        results += await _run_prepared(subject, names, examination, stack, prepared)
     return sorted(results, key=lambda result: list(catalogue()).index(result.check))
+
+
+async def _run_prepared(
+    subject: Subject,
+    names: Sequence[str],
+    examination: Examination,
+    stack: AsyncExitStack,
+    prepared: float,
+) -> list[CheckResult]:
+    """Return the results of the checks in `names` of which `declared.contract` is not one.
+
+    Args:
+        subject: The environment, with its tasks.
+        names: The checks.
+        examination: What is examined, and who hears of the progress.
+        stack: Closes the second process, whose report the checks share.
+        prepared: Seconds that the tasks took.
+    """
+    process = SecondProcess(subject, examination.spec)
+    stack.push_async_callback(process.close)
+    if not SECOND_PROCESS_CHECKS.keys().isdisjoint(names):
+        process.start()
+    functions = CHECKS | {
+        name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
+    }
+    results = list[CheckResult]()
+    for name in sorted(names, key=_turn):
+        if name != "declared.contract":
+            examination.progress(name)
+            seconds = prepared if name == "task.made" else 0.0
+            results.append(
+                await run_check(name, subject, functions[name](subject), preparing=seconds)
+            )
+    return results
 
 
 def _turn(name: str) -> int:
