@@ -28,6 +28,7 @@ from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.draws import uniforms
 
+from . import architectures
 from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -357,6 +358,40 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
         assert (
             apart(model(ids).logits.float(), expected) < 0.15
         )  # as anybody may call it, also without autocast
+
+
+class PackedProducts(TorchDispatchMode):
+    """Counts products with packed weights."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func._schema.name == "mkldnn::_linear_pointwise"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.skipif(not BFLOAT16, reason="needs AVX-512")
+@pytest.mark.parametrize("biased", [False, True])
+def test_layers_with_the_same_input_are_laid_out_as_one(biased):
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+    plain = architectures.tiny_model("llama", attention_bias=biased, **sizes).to(torch.bfloat16)
+    model = add_adapter(plain, run_config().lora, ModelSource("tiny", "tiny"))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name or "bias" in name:
+                parameter.normal_(std=0.5, generator=generator)
+    policy, ids = Policy(model, tiny_tokenizer()), torch.tensor([[5, 6, 7, 8]] * 3)
+    for how in (nullcontext, model.disable_adapter):
+        with torch.inference_mode():
+            with how():
+                expected = model(ids).logits.float()
+            with policy.prepacked(3), how(), PackedProducts() as products:
+                found = model(ids).logits.float()
+        assert apart(found, expected) < 0.15
+        blocks, inputs = plain.config.num_hidden_layers, 4  # q, k and v; o; gate and up; down
+        each = 3 if how is nullcontext else 1
+        assert products.count == blocks * inputs * each + 1  # and the head
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:

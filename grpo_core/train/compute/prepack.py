@@ -6,14 +6,16 @@ is that of oneDNN's primitives, which PyTorch's compiler uses for frozen weights
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from grpo_core.train.compute.same_input import Parts
 from grpo_core.train.models.adapter import adapted_layers, product
 
 FEW_ROWS, FEW_TOKENS = 4, 8
@@ -21,12 +23,16 @@ FEW_ROWS, FEW_TOKENS = 4, 8
 
 NARROW = 32
 """Smallest width of a matrix that is packed: products with narrower ones gain nothing. The matrices
-of an adapter are packed together with their layer (`_adapter_forward`)."""
+of an adapter are packed together with their layer (`_adapter_forwards`)."""
 
 
 @contextmanager
 def prepacked(
-    model: Any, rows: int | None, *, compute_dtype: torch.dtype | None = None
+    model: Any,
+    rows: int | None,
+    *,
+    compute_dtype: torch.dtype | None = None,
+    together: Sequence[Sequence[Any]] = (),
 ) -> Iterator[None]:
     """Let the linear layers of `model` compute with copies of their weights, made once on entry.
 
@@ -40,9 +46,11 @@ def prepacked(
         compute_dtype: type that autocast casts to inside the context. The copies are in this type,
             so that it does not cast the weights again in each product: it keeps what it has cast,
             but not in inference mode.
+        together: layers with adapters that get the same input (see `same_inputs`), which are
+            packed as one where there is a layout for the type of their weights.
     """
     if compute_dtype is None:
-        forwards = {} if rows is None else _packed_forwards(model, rows)
+        forwards = {} if rows is None else _packed_forwards(model, rows, together)
     else:
         forwards = {
             layer: _cast_forward(layer, rows, compute_dtype)
@@ -83,7 +91,17 @@ def largest_cast_bytes(model: Any, compute_dtype: torch.dtype) -> int:
     )
 
 
-def _packed_forwards(model: Any, rows: int) -> dict[Any, Callable[[Tensor], Any]]:
+def can_be_packed_together(model: Any) -> bool:
+    """Return True if `prepacked` can pack layers with adapters as one."""
+    return any(
+        _can_be_packed(base) and base.weight.dtype == torch.bfloat16
+        for base in (layer.get_base_layer() for layer in adapted_layers(model))
+    )
+
+
+def _packed_forwards(
+    model: Any, rows: int, together: Sequence[Sequence[Any]]
+) -> dict[Any, Callable[[Tensor], Any]]:
     """Return forward functions of the layers that can be packed in the type of their weights."""
     # Into other weights than bfloat16 the adapter is merged (see `merged`).
     adapters = {
@@ -94,8 +112,15 @@ def _packed_forwards(model: Any, rows: int) -> dict[Any, Callable[[Tensor], Any]
         and (matrices := product(layer)) is not None
     }
     base_layers = {layer.get_base_layer() for layer in adapters}
+    groups = [[layer for layer in group if layer in adapters] for group in together]
+    grouped = set(chain.from_iterable(groups))
+    groups += [[layer] for layer in adapters if layer not in grouped]
     return {
-        **{layer: _adapter_forward(layer, *adapters[layer], rows) for layer in adapters},
+        **{
+            layer: forward
+            for group in groups
+            for layer, forward in _adapter_forwards(group, adapters, rows)
+        },
         **{
             layer: _packed_forward(layer, rows)
             for layer in _packable(model)
@@ -204,25 +229,47 @@ def _cast_forward(
     )
 
 
-def _adapter_forward(layer: Any, down: Tensor, up: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
-    """Return a forward function of a layer with an adapter, both packed.
+def _adapter_forwards(
+    layers: Sequence[Any], adapters: Mapping[Any, tuple[Tensor, Tensor]], rows: int
+) -> Iterator[tuple[Any, Callable[[Tensor], Any]]]:
+    """Yield layers with the same input, each with its forward function; all are packed as one.
 
-    The second product of the adapter adds to the output of the layer: three operations instead of
-    peft's nine.
+    The second product of the adapters adds to the output of the layers: three operations for all,
+    instead of peft's nine for each.
     """
-    base = layer.get_base_layer()
-    compute = _packed_forward(base, rows)
-    first, second = (
-        torch.ops.mkldnn._reorder_linear_weight(matrix.detach().to(base.weight.dtype), rows)
-        for matrix in (down, up)
+    if not layers:
+        return
+    bases = [layer.get_base_layer() for layer in layers]
+    dtype = bases[0].weight.dtype
+    downs, ups = zip(*(adapters[layer] for layer in layers), strict=True)
+    biases = [
+        base.weight.new_zeros(base.out_features) if base.bias is None else base.bias
+        for base in bases
+    ]
+    has_bias = any(base.bias is not None for base in bases)
+    compute = _multiply_packed(
+        torch.cat([base.weight.detach() for base in bases]),
+        torch.cat(biases) if has_bias else None,
+        rows,
     )
+    first, second = (
+        torch.ops.mkldnn._reorder_linear_weight(matrix.detach().to(dtype), rows)
+        for matrix in (torch.cat(downs), torch.block_diag(*ups))  # type: ignore[no-untyped-call]
+    )
+    sizes = [base.out_features for base in bases]
 
-    def forward(inputs: Tensor) -> Any:
-        if layer.disable_adapters:
-            return compute(inputs)
-        narrow = torch.ops.mkldnn._linear_pointwise(inputs, first, None, "none", [], "")
-        return torch.ops.mkldnn._linear_pointwise.binary(
-            narrow, compute(inputs), second, None, "add"
-        )
+    def outputs(inputs: Tensor, adapted: bool) -> Sequence[Tensor]:
+        plain = compute(inputs)
+        if adapted:
+            narrow = torch.ops.mkldnn._linear_pointwise(inputs, first, None, "none", [], "")
+            plain = torch.ops.mkldnn._linear_pointwise.binary(narrow, plain, second, None, "add")
+        return torch.split(plain, sizes, dim=-1) if len(sizes) > 1 else (plain,)
 
-    return forward
+    parts = Parts(len(layers), outputs)
+    for i, layer in enumerate(layers):
+        yield layer, partial(_take, parts, i, layer)
+
+
+def _take(parts: Parts, i: int, layer: Any, inputs: Tensor) -> Tensor:
+    """Return the output of a layer of those that are computed together."""
+    return parts.take(i, inputs, adapted=not layer.disable_adapters)

@@ -12,23 +12,22 @@ It is the default on a GPU (trainer.stacked_layers).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from grpo_core.train.models.adapter import adapted_layers, product
+from grpo_core.train.compute.same_input import Parts, same_inputs
 
 
 class Stack:
     """Hold layers that get the same input, and compute them together.
 
     Args:
-        layers: peft's layers (see `_can_be_stacked`), in the order in which the model calls them.
+        layers: peft's layers (see `same_inputs`), in the order in which the model calls them.
     """
 
     def __init__(self, layers: Sequence[Any]) -> None:
@@ -58,8 +57,7 @@ class Stack:
             base.weight.data = self.matrix[rows]
             if base.bias is not None and self.bias is not None:
                 self.bias[rows] = base.bias.data
-        self._inputs: Tensor | None = None
-        self._parts: Sequence[Tensor] = ()
+        self._parts = Parts(len(layers), self._compute)
         for i, layer in enumerate(layers):
             layer.forward = self._forward(i, layer.forward)
 
@@ -76,24 +74,19 @@ class Stack:
 
     def _forward(self, i: int, own: Callable[..., Any]) -> Callable[..., Any]:
         """Return the forward function of layer `i`, whose own one is `own`."""
-        layer, last = self._layers[i], len(self._layers) - 1
+        layer = self._layers[i]
 
         def forward(inputs: Tensor, *args: Any, **more: Any) -> Any:
             adapted = not layer.disable_adapters
             others = adapted and list(layer.active_adapters) != [self._adapter]
             if args or more or layer.merged or others:
                 return own(inputs, *args, **more)
-            if i == 0 or inputs is not self._inputs:
-                self._inputs, self._parts = inputs, self._compute(inputs, adapted=adapted)
-            part = self._parts[i]
-            if i == last:
-                self._inputs, self._parts = None, ()
-            return part
+            return self._parts.take(i, inputs, adapted=adapted)
 
         return forward
 
-    def _compute(self, inputs: Tensor, *, adapted: bool) -> Sequence[Tensor]:
-        """Return the output of each layer."""
+    def _compute(self, inputs: Tensor, adapted: bool) -> Sequence[Tensor]:
+        """Return the output of each layer, with its adapter or without."""
         rows_NI, out = inputs.flatten(0, -2).to(self.matrix.dtype), self.outs[-1].stop
         if not adapted:
             outputs_NO = linear(rows_NI, self.matrix[:out], self._own_bias())
@@ -155,7 +148,7 @@ class Stacks:
     """
 
     def __init__(self, model: Any, compute: Callable[[], object]) -> None:
-        self._stacks = [Stack(layers) for layers in _same_inputs(model, compute)]
+        self._stacks = [Stack(layers) for layers in same_inputs(model, compute)]
         self._state: list[tuple[int, int]] = []
         self._ups = [stack.up for stack in self._stacks]
         self._places = list(chain.from_iterable(stack.places() for stack in self._stacks))
@@ -174,43 +167,6 @@ class Stacks:
         """Let the layers compute by themselves again."""
         for stack in self._stacks:
             stack.remove()
-
-
-def _same_inputs(model: Any, compute: Callable[[], object]) -> list[list[Any]]:
-    """Return the layers that can be stacked, those with the same input together."""
-    calls: list[tuple[Any, Tensor]] = []
-    hooks = [
-        layer.register_forward_pre_hook(lambda layer, args: calls.append((layer, args[0])))
-        for layer in adapted_layers(model)
-        if _can_be_stacked(layer)
-    ]
-    try:
-        compute()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    times = Counter(id(layer) for layer, _ in calls)
-
-    def same(call: tuple[Any, Tensor]) -> tuple[Any, ...]:
-        layer, inputs = call
-        (adapter,) = layer.active_adapters
-        weight = layer.get_base_layer().weight
-        return id(inputs), layer.scaling[adapter], weight.dtype, weight.device
-
-    once = [call for call in calls if times[id(call[0])] == 1]
-    return [[layer for layer, _ in group] for _, group in groupby(once, same)]
-
-
-def _can_be_stacked(layer: Any) -> bool:
-    """Return True for a plain frozen layer whose adapter is a product of two matrices."""
-    base = layer.get_base_layer()
-    return (
-        type(base) is torch.nn.Linear
-        and type(base.weight) is torch.nn.Parameter
-        and base.weight.device.type != "meta"
-        and not any(parameter.requires_grad for parameter in base.parameters())
-        and product(layer) is not None
-    )
 
 
 def _slices(matrices: Sequence[Tensor]) -> list[slice]:

@@ -24,6 +24,7 @@ from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, to
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.precision import can_be_float32, in_float32
 from grpo_core.train.compute.prepack import (
+    can_be_packed_together,
     cast_bytes,
     largest_cast_bytes,
     packed_bytes,
@@ -31,6 +32,7 @@ from grpo_core.train.compute.prepack import (
 )
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
+from grpo_core.train.compute.same_input import same_inputs
 from grpo_core.train.compute.stacked import Stacks
 from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
@@ -152,9 +154,13 @@ class Policy(Texts):
         if logits_bytes is None:
             logits_bytes = self.tuning.logits_mb * 2**20
         choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
-        if self._adapted and (self.tuning.stacked_layers if stacked is None else stacked):
-            with torch.no_grad():
-                self._stacks = Stacks(model, lambda: self.plain_logits(self.check_texts()[0]))
+        self._together: Sequence[Sequence[Any]] = ()
+        compute = partial(self.plain_logits, self.check_texts()[0]) if self._adapted else None
+        with torch.no_grad():
+            if compute and (self.tuning.stacked_layers if stacked is None else stacked):
+                self._stacks = Stacks(model, compute)
+            elif compute and can_be_packed_together(model):
+                self._together = same_inputs(model, compute)
         with self.autocast():
             self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
         """Bytes that a cache keeps for each token of a sequence."""
@@ -532,7 +538,9 @@ class Policy(Texts):
         """
         if self._cast:
             return prepacked(self.model, rows, compute_dtype=self.compute_dtype)
-        return nullcontext() if self.sharded else prepacked(self.model, rows)
+        if self.sharded:
+            return nullcontext()
+        return prepacked(self.model, rows, together=self._together)
 
     def decoding_bytes(self, *, copied: bool, packed: bool) -> int:
         """Return the bytes of the merged, cast or packed copies of weights that sampling makes.
