@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
-from grpo_core.kit.near_texts import CUT, near_texts, not_as_asked
+from grpo_core.kit.near_texts import CUT, EXCHANGED, near_texts, not_as_asked
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import with_last_turn
+from grpo_core.kit.scripts import split_turns, with_last_turn
 from grpo_core.kit.subject import (
     MIN_TASKS_FOR_SHARE,
     Attempt,
@@ -181,6 +181,8 @@ async def check_near(subject: Subject) -> str:
         head, part, tail = subject.split_answer(answer or "")
         parts = near_texts(part, with_numbers=not subject.env.tolerance)
         near = {kind: f"{head}{text}{tail}" for kind, text in parts.items()}
+        if len(split_turns(subject.answered[index][1])) > 1:  # the last of several words may be any
+            near.pop(EXCHANGED, None)
         near |= not_as_asked(prompt_text(subject.answered[index][0]), answer or "")
         for kind, text in {**candidates, **near}.items():
             changed = subject.replace_answer(index, text)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 CUT = "the right answer without its last character"
+EXCHANGED = "the right answer with two letters exchanged"
+_INNER_DOT = re.compile(r"(?<=\w)\.(?=\w)")
+"""A dot that ends no sentence."""
 _SEPARATOR = re.compile(r"(\s*[,;|/<>]\s*|\s+(?:x|and|-|->|=>)\s+|\s+)")
 """What stands between the items of an answer."""
 _ORDER = re.compile(
@@ -62,8 +65,9 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         yield "the right answer with the sign of its first number changed", changed
     if numbers and answer.startswith(("{", "[")):
         yield "the right answer with NaN for its numbers", _JSON_NUMBER.sub("NaN", answer)
-    if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and "." in answer.rstrip("."):
-        yield "the right answer with another mark in place of a dot", answer.replace(".", ":", 1)
+    if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and _INNER_DOT.search(answer):
+        changed = _INNER_DOT.sub(":", answer, count=1)
+        yield "the right answer with another mark in place of a dot", changed
     letters = list(_LETTER.finditer(answer))
     if len(answer) > 3 and letters and not answer.startswith(("{", "[")):
         letter = letters[len(letters) // 2]
@@ -73,8 +77,7 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         places = [at for at in range(1, len(answer) - 1) if answer[at] != answer[at + 1]]
         if places:
             at = places[len(places) // 2]
-            changed = answer[:at] + answer[at + 1] + answer[at] + answer[at + 2 :]
-            yield "the right answer with two letters exchanged", changed
+            yield EXCHANGED, answer[:at] + answer[at + 1] + answer[at] + answer[at + 2 :]
     yield from _with_fewer_items(answer)
 
 
