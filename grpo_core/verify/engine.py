@@ -157,7 +157,7 @@ class Verifier:
 
     @property
     def is_in_this_process(self) -> bool:
-        """Whether the environment runs in this process, where a hanging call cannot be killed."""
+        """Return whether the environment runs in this process. A call that hangs there goes on."""
         return isinstance(self._host, InlineHost)
 
     @property

@@ -248,8 +248,8 @@ def _adapter_forwards(
     ]
     has_bias = any(base.bias is not None for base in bases)
     compute = _multiply_packed(
-        torch.cat([base.weight.detach() for base in bases]),
-        torch.cat(biases) if has_bias else None,
+        _joined([base.weight.detach() for base in bases]),
+        _joined(biases) if has_bias else None,
         rows,
     )
     first, second = (
@@ -268,6 +268,11 @@ def _adapter_forwards(
     parts = Parts(len(layers), outputs)
     for i, layer in enumerate(layers):
         yield layer, partial(_take, parts, i, layer)
+
+
+def _joined(matrices: list[Tensor]) -> Tensor:
+    """Return matrices or biases behind one another; a single one is not copied."""
+    return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
 
 def _take(parts: Parts, i: int, layer: Any, inputs: Tensor) -> Tensor:

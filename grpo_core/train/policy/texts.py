@@ -154,12 +154,8 @@ class Texts:
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
-        ended = bool(token_ids) and token_ids[-1] in self.end_ids
-        return chat.tool_calls(
-            self.tokenizer,
-            token_ids[: len(token_ids) - ended],
-            replace(self.frame, tools=tools),
-        )
+        frame = replace(self.frame, tools=tools)
+        return chat.tool_calls(self.tokenizer, self._without_end(token_ids), frame)
 
     def split_calls(
         self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
@@ -170,12 +166,13 @@ class Texts:
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
+        frame = replace(self.frame, tools=tools)
+        return chat.split_calls(self.tokenizer, self._without_end(token_ids), frame)
+
+    def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:
+        """Return the tokens of a turn without the one that ends it, if there is one."""
         ended = bool(token_ids) and token_ids[-1] in self.end_ids
-        return chat.split_calls(
-            self.tokenizer,
-            token_ids[: len(token_ids) - ended],
-            replace(self.frame, tools=tools),
-        )
+        return token_ids[: len(token_ids) - ended]
 
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of the completion `token_ids` of a prompt."""
