@@ -217,10 +217,27 @@ def evaluate(
     config = read_eval_config(env or [], run, options, settings or [], trust=trust)
     if to_start := processes_to_start(processes):
         launch(to_start, folder=None)
-    started = time.monotonic()
-    actor, summaries = _measure(
-        config, level or [], tasks=tasks, samples=samples, attempts=attempts
+    _evaluate_here(
+        config, level or [], tasks=tasks, samples=samples, attempts=attempts, as_json=as_json
     )
+
+
+def _evaluate_here(
+    config: RunConfig,
+    levels: Sequence[float],
+    *,
+    tasks: int,
+    samples: int,
+    attempts: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure a model of this machine, and print the result; the arguments are those of `_measure`.
+
+    Raises:
+        typer.Exit: with the status of an interruption, if it was stopped.
+    """
+    started = time.monotonic()
+    actor, summaries = _measure(config, levels, tasks=tasks, samples=samples, attempts=attempts)
     seconds = time.monotonic() - started
     if not is_later_rank():
         _print_result(config.model.name, summaries, seconds, as_json=as_json)
