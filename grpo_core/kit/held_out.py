@@ -17,6 +17,8 @@ from grpo_core.verify.checks import size_of
 
 _PARAPHRASED = 0.1
 """The share of held-out questions that are training questions in other words: no chance."""
+_PARAPHRASED_WIDE = 0.25
+"""The same share among hundreds of training questions, with which chance is more often met."""
 _TURNED_ROUND = 0.5
 """The share of held-out questions that are training questions in another order: where numbers are
 small, a tenth of them are by chance."""
@@ -24,8 +26,12 @@ _TWIN_SECONDS = 0.5
 """No further training task is made for a held-out one after this time."""
 _TEMPLATE = 0.25
 """A word of a larger share of the questions belongs to their template."""
+_WORDING, _WORDS_OF_ONE = 0.05, 2
+"""The least share of the questions that have a wording, and the least number of its words."""
 _TELLING = 0.8
 """The least share of training questions that their sorted words must tell apart."""
+_TELLING_WIDE = 0.5
+"""The same among hundreds, which hold more of the same questions in other wordings."""
 _STOP_WORDS = frozenset(
     """
     a an the of to in on at for from by with and or is are was were be do does did what which who
@@ -92,19 +98,22 @@ async def _check_paraphrases(
     trained = {question: tasks[0] for question, tasks in train.items()}
     trained |= {normalized_prompt(task): task for _, task in twins}
     common = _common_words(list(trained)) | _common_words(list(held_out))
-    for how, form, least in (
-        ("in other words", _sorted_words, _PARAPHRASED),
-        ("in another order", _sorted_items, _TURNED_ROUND),
+    wordings = _words_of_wordings([*(normalized_prompt(t) for t in subject.wide.tasks), *held_out])
+    wide = trained | {normalized_prompt(task): task for task in subject.wide.tasks}
+    for how, form, least, telling, questions, ignored in (
+        ("in other words", _sorted_words, _PARAPHRASED, _TELLING, trained, common),
+        ("in another order", _sorted_items, _TURNED_ROUND, _TELLING, trained, common),
+        ("in another wording", _content, _PARAPHRASED_WIDE, _TELLING_WIDE, wide, common | wordings),
     ):
         reworded: dict[object, list[Task[Any]]] = {}
-        for question, task in trained.items():
-            reworded.setdefault(form(question, common), []).append(task)
-        if len(reworded) < _TELLING * len(trained):
+        for question, task in questions.items():
+            reworded.setdefault(form(question, ignored), []).append(task)
+        if len(reworded) < telling * len(questions):
             continue  # the order of the words is what tells these questions apart
         shared = list[tuple[Task[Any], Task[Any]]]()
         for question, task in [] if subject.reference_error else held_out.items():
-            alike = reworded.get(form(question, common), [])
-            if not alike or question in trained or await subject.verifier.reference(task) is None:
+            alike = reworded.get(form(question, ignored), [])
+            if not alike or question in questions or await subject.verifier.reference(task) is None:
                 continue
             if await answer_was_trained(subject, task, alike):
                 shared.append((task, alike[0]))
@@ -122,6 +131,27 @@ def _common_words(questions: Sequence[str]) -> frozenset[str]:
     counts = Counter(word for question in questions for word in set(_words(question)))
     frequent = {word for word, count in counts.items() if count > _TEMPLATE * len(questions)}
     return _STOP_WORDS | {word for word in frequent if not word.isdigit()}
+
+
+def _words_of_wordings(questions: Sequence[str]) -> frozenset[str]:
+    """Return words that come in the same questions as several others: those of one wording."""
+    places: dict[str, list[int]] = {}
+    for place, question in enumerate(questions):
+        for word in set(_words(question)):
+            places.setdefault(word, []).append(place)
+    together: dict[tuple[int, ...], list[str]] = {}
+    for word, found in places.items():
+        if len(found) >= _WORDING * len(questions) and not word[0].isdigit():
+            together.setdefault(tuple(found), []).append(word)
+    return frozenset(
+        word for words in together.values() if len(words) >= _WORDS_OF_ONE for word in words
+    )
+
+
+def _content(question: str, ignored: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the numbers of a question and its other words, each sorted, without the ignored."""
+    numbers, words = _sorted_words(question, ignored)
+    return tuple(sorted(numbers)), words
 
 
 def _words(question: str) -> list[str]:

@@ -9,14 +9,12 @@ with the policy's text; at the end the process counts what was left behind.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -27,13 +25,13 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.agent_ends import AgentRuns, Run
 from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
 from grpo_core.kit.endings import leftovers_by_end
-from grpo_core.kit.growth import measure_growth
 from grpo_core.kit.observed import Judge
 from grpo_core.kit.process_state import StateWatch, seeded_generators
 from grpo_core.kit.read_variables import ReadVariables
 from grpo_core.kit.recorded import Recorded, address
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
+from grpo_core.kit.verdict_growth import measure_growth_of
 from grpo_core.kit.watch import FileWatch, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.agent import AgentEnvironment
@@ -43,7 +41,6 @@ from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.verify.checks import (
     check_reference,
     check_task,
-    size_of,
 )
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
@@ -57,11 +54,6 @@ _REPLY_SECONDS = 5.0
 """The most seconds for a reply in a dialogue."""
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
-_TIMED_TASKS = 5
-"""Tasks whose time tells whether further ones are made while memory is measured."""
-_QUICK_TASK_SECONDS = 0.002
-_LONG_WORDS = 800
-"""How often long answers repeat two words: what keeps answers keeps much of them."""
 _TASKS_SECONDS = 10.0
 """No further task, and no further reference, of the wide sample is made after this time."""
 _VERDICTS_SECONDS = 40.0
@@ -222,7 +214,7 @@ async def _left_behind(
     left = 0 if middle is None else len(middle["processes"])
     if max(left, files.report()["count"]) < _MANY_LEFT:
         report["wide"] = await _verdicts(judge, wide, seconds=_WIDE_SECONDS)
-        report["growth"] = growth = await _growth(judge, judged, form)
+        report["growth"] = growth = await measure_growth_of(judge, judged, form)
         watched += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
     gc.collect()
     await asyncio.sleep(_SETTLE_SECONDS)
@@ -410,39 +402,6 @@ def _has_marker(code: CodeType) -> bool:
         _has_marker(constant) if isinstance(constant, CodeType) else MARKER in str(constant)
         for constant in code.co_consts
     )
-
-
-async def _growth(
-    judge: Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
-) -> dict[str, Any] | None:
-    """Return by how much tasks and verdicts grow the process.
-
-    Every second answer is one of its own, and every fourth a long one.
-    """
-    if not attempts:
-        return None
-    size = size_of(judge.env, "train") or sys.maxsize
-    key = attempts[0][0].key
-    keys = [replace(key, split="train", index=index % size) for index in range(_TIMED_TASKS)]
-    started = time.monotonic()
-    made = _each(judge.env.task, keys)
-    makes_tasks = time.monotonic() - started < _TIMED_TASKS * _QUICK_TASK_SECONDS and all(
-        isinstance(task, Task) for task in made
-    )
-
-    async def judge_answer(number: int) -> None:
-        task, text = attempts[number % len(attempts)]
-        task = replace(task)  # an object of its own, as the tasks of a run are
-        if makes_tasks:
-            with contextlib.suppress(Exception):  # the subject of task.made
-                judge.env.task(replace(key, split="train", index=number % size))
-        unseen = f"{10**6 + number}{' and more' * (_LONG_WORDS if number % 4 == 3 else 0)}"
-        if number % 2:
-            await judge.verdict_on_unseen(task, unseen, form)
-        else:
-            await judge.verdict(task, text)
-
-    return await measure_growth(judge_answer)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text
 from grpo_core.verify.conversation import Conversation, Conversations
@@ -231,3 +232,12 @@ def is_endless(messages: Sequence[Message]) -> bool:
 def texts_of(replies: Sequence[Sequence[Message]]) -> Iterator[str]:
     """Return the content of each message of some replies."""
     return (message.content for reply in replies for message in reply)
+
+
+async def reply_here(subject: Subject, task: Task[Any], text: str) -> str:
+    """Return what is replied in this process to a first turn, as a text; "" if nothing is."""
+    try:
+        reply = await subject.replies_here.reply(task, (Message("assistant", text),))
+    except GrpoError:  # the subject of reply.form and tool.form
+        return ""
+    return "\n".join(message.content for message in reply or ())

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import builtins
+import csv
+import decimal
 import gc
+import json
 import locale
 import logging
+import math
 import os
 import pickle
 import random
+import re
 import resource
 import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 _LONGEST = 60
 """Characters of a value in a message."""
+_SHARED_MODULES = (json, math, os, random, re, socket, subprocess, time)
+"""Modules whose functions much other code calls."""
+_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+"""How NumPy treats errors when it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +57,13 @@ class ProcessState:
                 "garbage collection": "on" if gc.isenabled() else "off",
                 "the handlers of the root logger": str(len(logging.getLogger().handlers)),
                 "the level of the root logger": str(logging.getLogger().level),
+                "the level up to which logging is off": str(logging.root.manager.disable),
                 "sys.stdout": str(sys.stdout),
                 "sys.stderr": str(sys.stderr),
                 **_limits(),
+                **_library_settings(),
                 **{f"the built-in {name}": str(value) for name, value in vars(builtins).items()},
+                **dict(_shared_functions()),
                 **{f"the variable {name}": value for name, value in os.environ.items()},
             }
         )
@@ -76,6 +93,41 @@ class StateWatch:
         """Return the first change of each part of the state, each as the rest of a sentence."""
         self.look()
         return list(self._changes.values())
+
+
+def _library_settings() -> dict[str, str]:
+    """Return settings of libraries that hold for the whole thread or process."""
+    numbers, numpy = decimal.getcontext(), sys.modules.get("numpy")
+    return {
+        "the precision of Decimal": str(numbers.prec),
+        "the rounding of Decimal": numbers.rounding,
+        "the traps of Decimal": str([trap.__name__ for trap, on in numbers.traps.items() if on]),
+        "the longest field of csv": str(csv.field_size_limit()),
+        "what becomes of all warnings": str(_fates_of_all_warnings()),
+        "the time zone": str((time.tzname, time.timezone)),
+        "sys.excepthook": str(sys.excepthook),
+        "threading.excepthook": str(threading.excepthook),
+        "sys.tracebacklimit": str(getattr(sys, "tracebacklimit", None)),
+        "the timer of SIGALRM": "on" if any(signal.getitimer(signal.ITIMER_REAL)) else "off",
+        "the errors of NumPy": str(_NUMPY_ERRORS if numpy is None else numpy.geterr()),
+    }
+
+
+def _fates_of_all_warnings() -> list[str]:
+    """Return the actions of filters for all warnings; libraries add filters for some of theirs."""
+    return [
+        action
+        for action, message, category, module, _ in warnings.filters
+        if message is None and module is None and category is Warning
+    ]
+
+
+def _shared_functions() -> Iterator[tuple[str, str]]:
+    """Yield the functions of common modules by their names."""
+    for module in _SHARED_MODULES:
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType | type(len)):
+                yield f"the function {module.__name__}.{name}", str(value)
 
 
 def _limits() -> dict[str, str]:

@@ -35,6 +35,7 @@ from grpo_core.kit import (
     supersets,
     tasks,
     texts,
+    tool_secrets,
     tools,
     variety,
     verdicts,
@@ -118,7 +119,7 @@ CHECKS: dict[str, CheckFunction] = {
     "agent.secret": agent_secrets.check_secret,
     "agent.cut_off": agent_cuts.check_cut_off,
     "tool.form": tools.check_form,
-    "tool.secret": tools.check_secret,
+    "tool.secret": tool_secrets.check_secret,
     "cost.time": hostile_answers.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[

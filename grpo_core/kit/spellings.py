@@ -76,9 +76,11 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
         yield from _misspelt_number(answer)
         if exact:
             yield "with an exponent", f"{answer}e0"
+            yield from _with_an_exponent(answer)
     elif re.search(r"\d", answer, re.ASCII):
         yield from _misspelt_digits(answer)
         yield from _with_a_space_inside(answer)
+        yield from _without_zeros_of_codes(answer)
     if _NUMBER.fullmatch(answer):
         return
     if answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
@@ -102,6 +104,8 @@ def _as_patterns(answer: str) -> Iterator[tuple[str, str]]:
     yield "as a pattern with * for each word", re.sub(r"\w+", "*", answer)
     yield r"as a pattern with \w+ for each word", re.sub(r"\w+", r"\\w+", answer)
     yield "as a pattern with ? for each letter", re.sub(r"\w", "?", answer)
+    yield "as a pattern with % for each word", re.sub(r"\w+", "%", answer)
+    yield "as a pattern with _ for each letter", re.sub(r"\w", "_", answer)
 
 
 def _with_a_field_twice(answer: str) -> Iterator[tuple[str, str]]:
@@ -120,6 +124,33 @@ def _with_a_space_inside(answer: str) -> Iterator[tuple[str, str]]:
     if code and " " not in answer and re.search(r"\d", code[0]) and not code[0].isdigit():
         place = code.start() + 2
         yield "with a space inside", f"{answer[:place]} {answer[place:]}"
+
+
+def _without_zeros_of_codes(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield an answer without the zeros that fill its numbers up, as in AB-00519.
+
+    Numbers of two digits are left out: those of a date or a time may be written in either way.
+    """
+    changed = re.sub(r"(?<![\d.,])0+(\d+)", _unfilled, answer)
+    if changed != answer:
+        yield "without the zeros that fill its numbers up", changed
+
+
+def _unfilled(number: re.Match[str]) -> str:
+    """Return a number without the zeros before it, if it has three or more digits."""
+    return number[1] if len(number[0]) > 2 else number[0]
+
+
+def _with_an_exponent(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield a whole number that ends with zeros as a shorter one with an exponent: 47e3, 4.7e4."""
+    found = re.fullmatch(r"([+-]?[1-9])(\d*?)(0+)", answer, re.ASCII)
+    if found:
+        first, others, zeros = found.groups()
+        yield "with an exponent for its zeros", f"{first}{others}e{len(zeros)}"
+        power = len(others) + len(zeros)
+        point = f".{others}" if others else ""
+        yield "in scientific notation", f"{first}{point}e{power}"
+        yield "in scientific notation with a sign", f"{first}{point}E+{power}"
 
 
 def _misspelt_digits(answer: str) -> Iterator[tuple[str, str]]:

@@ -69,10 +69,43 @@ async def check_pure(subject: Subject) -> str:
             f"task() gave another task for {len(different)} of {len(repeated)} further keys, such "
             f"as {different[0].key}; take all randomness from key.rng()"
         )
+    fresh = await _made_by_another(subject)
+    other = next((task for task, same in fresh if not same), None)
+    if other is not None:
+        raise BrokenPromiseError(
+            f"task() gave another task for {other.key} in a new environment of the class, which "
+            "had been asked for other tasks before; let a task depend on nothing but its key and "
+            "the config"
+        )
+    new = f"; {len(fresh)} also in a new environment" if fresh else ""
     return (
         f"{len(subject.tasks) + len(repeated)} keys gave the same task twice, in another order and "
-        "with other global generators"
+        f"with other global generators{new}"
     )
+
+
+async def _made_by_another(subject: Subject) -> list[tuple[Task[Any], bool]]:
+    """Return tasks, the last ones first, with whether a new environment makes them as they are.
+
+    There are none where the environment cannot be built from its config and services alone.
+    """
+    env = subject.env
+    built, _ = await in_time(
+        lambda kind: kind(env.config, env.services),
+        [type(env)],
+        seconds=_PURE_SECONDS,
+        limit=env.timeout_seconds,
+    )
+    if not built:
+        return []
+    another = built[0][1]
+    made, _ = await in_time(
+        lambda task: _is_same_again(another, task),
+        [*subject.tasks, *subject.wide.tasks][::-1],
+        seconds=_PURE_SECONDS,
+        limit=env.timeout_seconds,
+    )
+    return made
 
 
 def _is_same_again(env: Environment[Any], task: Task[Any]) -> bool:

@@ -6,10 +6,11 @@ import math
 import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.sample import in_time
+from grpo_core.kit.sample import WIDE_COUNT, in_time
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Attempt, Subject, task_label
 from grpo_core.protocol.types import Task
@@ -24,6 +25,12 @@ _MAX_JUDGED = 6
 """Pairs of tasks in which the answer of one is judged at the other."""
 _AMBIGUOUS_SHARE = 0.02
 """The share of ambiguous tasks that a list of real texts may hold."""
+_OF_REPEATED = 0.1
+"""The share of the tasks with a repeated prompt that may be ambiguous in a stream."""
+_LEAST_AMBIGUOUS = 3
+"""Fewer ambiguous tasks of a stream may be chance."""
+_MOST_FURTHER, _FURTHER_SECONDS = 4000, 0.6
+"""The most further tasks of a stream, and the time after which no further one is made."""
 _FEW = 32
 """Fewer different tasks are learned by heart."""
 _FEW_OF_A_LEVEL = 12
@@ -49,9 +56,12 @@ async def check_ambiguous(subject: Subject) -> str:
     if "judge" in env.needs:
         raise NotCheckedError("a judge may accept several answers to the same prompt")
     tasks = _distinct_keys(subject, await subject.rows("train"))
-    groups: dict[str, list[Task[Any]]] = {}
-    for task in tasks:
-        groups.setdefault(" ".join(prompt_text(task).split()), []).append(task)
+    groups = _by_prompt(tasks)
+    endless = size_of(env, "train") is None
+    if endless and 0 < len(groups) < len(tasks):
+        level = next(group[0].key.level for group in groups.values() if len(group) > 1)
+        tasks += await _further_tasks(subject, level)
+        groups = _by_prompt(tasks)
     repeated = [task for group in groups.values() if len(group) > 1 for task in group]
     if not repeated:
         return f"no two of {len(tasks)} tasks have the same prompt"
@@ -76,7 +86,10 @@ async def check_ambiguous(subject: Subject) -> str:
         for pair, (_, answer), verdict in zip(pairs, attempts, verdicts, strict=False)
         if verdict.scored and not verdict.passed
     ]
-    if refused and len(pairs) >= _AMBIGUOUS_SHARE * len(tasks):
+    enough = _AMBIGUOUS_SHARE * len(tasks)
+    if endless:
+        enough = min(enough, max(_LEAST_AMBIGUOUS, _OF_REPEATED * compared))
+    if refused and len(pairs) >= enough:
         (first, task), answer = refused[0]
         raise BrokenPromiseError(
             f"{len(pairs)} of {compared} tasks with the prompt of another one have another answer: "
@@ -85,6 +98,26 @@ async def check_ambiguous(subject: Subject) -> str:
         )
     rare = f", {len(pairs)} of them with another reference" if pairs else ""
     return f"{len(repeated)} of {len(tasks)} tasks have the prompt of another one{rare}"
+
+
+def _by_prompt(tasks: Iterable[Task[Any]]) -> dict[str, list[Task[Any]]]:
+    """Return tasks by their prompt, whatever its white space."""
+    groups: dict[str, list[Task[Any]]] = {}
+    for task in tasks:
+        groups.setdefault(" ".join(prompt_text(task).split()), []).append(task)
+    return groups
+
+
+async def _further_tasks(subject: Subject, level: float) -> list[Task[Any]]:
+    """Return more tasks of a stream and a level, in which the same prompt comes more often."""
+    first = subject.tasks[0].key
+    made, _ = await in_time(
+        subject.env.task,
+        [replace(first, index=WIDE_COUNT + n, level=level) for n in range(_MOST_FURTHER)],
+        seconds=_FURTHER_SECONDS,
+        limit=subject.env.timeout_seconds,
+    )
+    return [task for _, task in made]
 
 
 def _distinct_keys(subject: Subject, rows: Iterable[Task[Any]]) -> list[Task[Any]]:
