@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
+from random import Random
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -26,6 +29,10 @@ _MANY_TASKS = 120
 """Tasks over which a share is taken, where they are made quickly."""
 _SECONDS = 0.6
 """How long more tasks are made, and constants tried on them."""
+_MOST_FORMED = 600
+"""Answers in the form of references that are tried on a few tasks."""
+_AT_ONCE = 40
+"""Of these, so many are judged at once."""
 _MOST_RETRIED = 2
 """Constants that are tried on many tasks, the best on few first."""
 
@@ -80,6 +87,8 @@ async def check_constant(subject: Subject) -> str:
     references = {id(task): text for task, text in subject.answered}
     sample = [(task, references.get(id(task))) for task in subject.sample]
     floors = [await _tried(subject, text, sample) for text in constants]
+    if not subject.services and not subject.has_agents:
+        floors += [await _tried(subject, text, sample) for text in await _promising(subject)]
     floors.sort(key=lambda floor: -floor.passed)
     if not subject.services:
         many = await _many_answered(subject)
@@ -91,6 +100,47 @@ async def check_constant(subject: Subject) -> str:
         f"the best of {len(constants)} constant answers passes {best.passed} of "
         f"{len(subject.sample)} tasks" + (f" ({shorten(best.answer)})" if best.passed else "")
     )
+
+
+async def _promising(subject: Subject) -> list[str]:
+    """Return answers, written as references are, that pass each of a few tasks.
+
+    They are made of the characters that references have at each place, and of 0 and 9: a verifier
+    may refuse little of what has the right form.
+    """
+    bare = [subject.bare_answer(index) for index in range(len(subject.answered))]
+    answers = sorted({answer for answer in bare if answer})
+    tasks = subject.sample[:MIN_TASKS_FOR_SHARE]
+    if len(answers) < MIN_TASKS_FOR_SHARE or len(tasks) < MIN_TASKS_FOR_SHARE:
+        return []
+    started = time.monotonic()
+    texts = [subject.reply_variants(answer)[-1] for answer in _of_the_same_form(answers)]
+    for task in tasks:
+        passed = list[str]()
+        for start in range(0, len(texts), _AT_ONCE):
+            if time.monotonic() - started > _SECONDS:
+                break
+            chunk = texts[start : start + _AT_ONCE]
+            verdicts = await subject.verdicts([(task, text) for text in chunk])
+            passed += [t for t, verdict in zip(chunk, verdicts, strict=True) if verdict.passed]
+        texts = passed
+    return texts[:_MOST_RETRIED]
+
+
+def _of_the_same_form(answers: Sequence[str]) -> Iterator[str]:
+    """Yield texts that at each place have a character that answers of one length have there."""
+    (length, _), *_ = Counter(map(len, answers)).most_common(1)
+    columns = [
+        sorted({*column, *("09" if any(sign.isdigit() for sign in column) else "")})
+        for column in zip(*(answer for answer in answers if len(answer) == length), strict=True)
+    ]
+    if math.prod(map(len, columns)) <= _MOST_FORMED:
+        yield from map("".join, product(*columns))
+        return
+    yield from ("".join(column[0] for column in columns), "".join(c[-1] for c in columns))
+    rng = Random(0)
+    for _ in range(_MOST_FORMED):
+        yield "".join(rng.choice(column) for column in columns)
 
 
 async def _tried(

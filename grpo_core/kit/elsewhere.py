@@ -7,7 +7,6 @@ from typing import Any
 
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.ordinary import ordinary_attempts
-from grpo_core.kit.read_variables import OTHER_VALUE
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.second_request import compared_tasks
@@ -39,18 +38,19 @@ async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
                 f"the reference of {task_label(task)} is {shorten(str(known[task.key]))}, and "
                 f"{shorten(_shown(reported))} {where}"
             )
-    if name := report["variable"]["task"]:
-        raise BrokenPromiseError(_with_variable("tasks have other prompts", name))
+    if setting := report["variable"]["task"]:
+        raise BrokenPromiseError(_with_variable("tasks have other prompts", setting))
     return (
         f"{len(report['prompts'])} tasks are the same in another process, with another "
         f"{process.changed}"
     )
 
 
-def _with_variable(what: str, name: str) -> str:
-    """Return that something depends on an environment variable that is read and not set."""
+def _with_variable(what: str, setting: str) -> str:
+    """Return that something depends on an environment variable; `setting` is as in SEED=7."""
+    name, _, value = setting.partition("=")
     return (
-        f"{what} if the environment variable {name}, which is read, is {OTHER_VALUE}; "
+        f"{what} if the environment variable {name}, which is read, is {value}; "
         f"{SURROUNDINGS['environment variables']}"
     )
 
@@ -91,8 +91,8 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
                 f"the answer {shorten(text)} at {task_label(task)} "
                 f"{describe_verdict(local_result)}, and {told} {where}"
             )
-    if name := report["variable"]["verdict"]:
-        raise BrokenPromiseError(_with_variable("attempts get other verdicts", name))
+    if setting := report["variable"]["verdict"]:
+        raise BrokenPromiseError(_with_variable("attempts get other verdicts", setting))
     return (
         f"{len(verdicts)} attempts got the same verdicts in another process, with another "
         f"{process.changed}"

@@ -6,6 +6,7 @@ They are silence, junk, the prompt and other tasks' answers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -34,6 +35,8 @@ _ACCOUNT = (
     "that is how it is done. So, finally, the rest follows, and therefore it is clear."
 )
 """The words by which an explanation is known, without one."""
+_SHARED_WORDS = 3
+"""With fewer words that all references share there is no text around their answers."""
 _MOST_TURNS = 20
 """Turns of a dialogue in which junk is said."""
 _MOST_FOR_FORM = 0.6
@@ -114,13 +117,25 @@ def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
 
     They are the text alone and in the form of an answer; in a dialogue also at each turn.
     """
-    for kind, text in {**JUNK, "words of an account": _ACCOUNT}.items():
+    shared = _shared_words(subject)
+    words = {"the words of all references, in another order": shared} if shared else {}
+    for kind, text in {**JUNK, "words of an account": _ACCOUNT, **words}.items():
         yield kind, text, list(filter(None, subject.reply_variants(text)))  # floor.empty: silence
     turns = min(subject.env.max_turns, _MOST_TURNS)
     if turns > 1 and not subject.has_agents:
         word = JUNK["a word"]
         talk = join_turns([word] * turns)
         yield f"a word at each of {turns} turns", talk, [talk]
+
+
+def _shared_words(subject: Subject) -> str:
+    """Return the words that all references have, backwards and without marks; "" if few have."""
+    references = [re.findall(r"[^\W\d_]+", text) for text in subject.last_turns]
+    if len(set(subject.last_turns)) < MIN_TASKS_FOR_SHARE:
+        return ""
+    shared = set.intersection(*map(set, references))
+    words = [word for word in dict.fromkeys(references[0]) if word in shared]
+    return " ".join(words[::-1]) if len(words) >= _SHARED_WORDS else ""
 
 
 def _check_pay_for_form(subject: Subject, form_parts: frozenset[str]) -> None:

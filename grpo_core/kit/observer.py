@@ -231,7 +231,7 @@ async def _variable(
     attempts: Sequence[tuple[Task[Any], str]],
     keys: Sequence[TaskKey],
 ) -> dict[str, str]:
-    """Return a variable on which prompts, and one on which verdicts depend; "" for none."""
+    """Return a variable on which prompts, and one on which verdicts depend, as in SEED=7."""
 
     async def prompts() -> list[Any]:
         made = _each(lambda key: check_task(judge.env.task(key), key), keys[:_WITH_VARIABLES])

@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-OTHER_VALUE = "7"
+_OTHER_VALUE = "7"
 """The value that a variable gets that was not set: most are numbers or switches."""
+_LANGUAGES = ("en_US.UTF-8", "de_DE.UTF-8", "ja_JP.UTF-8")
+"""The values that the variables of the locale get, whether they were set or not."""
+_LOCALE = ("LC_ALL", "LC_TIME", "LC_NUMERIC", "LC_CTYPE", "LANG", "LANGUAGE")
 _MOST = 3
 """Variables that are tried."""
 _STDLIB = sysconfig.get_paths()["stdlib"]
@@ -18,9 +21,10 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class ReadVariables:
-    """Notes the variables that the code of an environment reads and that are not set.
+    """Notes the variables that the code of an environment reads: unset ones, and of the locale.
 
-    A fixed list of names would not contain the one that this author uses.
+    A fixed list of names would not contain the one that this author uses. Those that are set have
+    other values in the second process, but of a language there is only one there.
     """
 
     def __init__(self, env: object) -> None:
@@ -40,6 +44,8 @@ class ReadVariables:
                 if self._is_asked_by_environment():
                     self.names[name] = None
                 raise
+            if name in _LOCALE and self._is_asked_by_environment():
+                self.names[name] = None
             return value
 
         kind.__getitem__ = getitem
@@ -63,7 +69,7 @@ class ReadVariables:
         )
 
     async def that_matters(self, results: Callable[[], Awaitable[Sequence[Any]]]) -> str:
-        """Return a noted variable on which the results depend; "" if there is none.
+        """Return a variable and its value, as in SEED=7, that change results; "" if none does.
 
         Args:
             results: Returns as many results as there is time for, in the same order.
@@ -71,11 +77,15 @@ class ReadVariables:
         names = list(self.names)[:_MOST]
         before = await results() if names else ()
         for name in names:
-            os.environ[name] = OTHER_VALUE
-            try:
-                after = await results()
-            finally:
-                del os.environ[name]
-            if any(old != new for old, new in zip(before, after, strict=False)):
-                return name
+            value_before = os.environ.get(name)
+            for value in _LANGUAGES if name in _LOCALE else (_OTHER_VALUE,):
+                os.environ[name] = value
+                try:
+                    after = await results()
+                finally:
+                    del os.environ[name]
+                    if value_before is not None:
+                        os.environ[name] = value_before
+                if any(old != new for old, new in zip(before, after, strict=False)):
+                    return f"{name}={value}"
         return ""

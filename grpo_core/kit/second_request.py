@@ -11,7 +11,7 @@ from grpo_core.kit.players import Clock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
 from grpo_core.kit.scripts import split_turns, with_last_turn
-from grpo_core.kit.subject import Attempt, Subject
+from grpo_core.kit.subject import Attempt, Subject, common_prefix
 from grpo_core.kit.texts import COMMANDS, EXECUTABLE, MARKER
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.spec import Spec
@@ -98,11 +98,12 @@ def _executable_texts(subject: Subject) -> list[Attempt]:
     """Return attempts that are code; those for agents are said in runs of their own."""
     if subject.services or subject.has_agents:
         return []
+    shared = common_prefix(subject.last_turns) if len(set(subject.last_turns)) > 2 else ""
     alone = [
         (task, reply)
         for task in subject.tasks[:2]
         for text in EXECUTABLE
-        for reply in subject.reply_variants(text)
+        for reply in dict.fromkeys([*subject.reply_variants(text), f"{shared}{text}"])
     ]
     # a verifier may look at the beginning before it executes the rest
     behind = [

@@ -310,8 +310,8 @@ class Subject:
             return Form(*surroundings.pop())
         if len(set(texts)) < 3:
             return Form()
-        before = _common_prefix(texts)
-        after = _common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
+        before = common_prefix(texts)
+        after = common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
     @cached_property
@@ -320,9 +320,9 @@ class Subject:
         texts = self.last_turns
         if self.form != Form() or len(set(texts)) < 3:
             return self.form
-        before = re.sub(r"[\w.+-]*\Z", "", _common_prefix(texts))
+        before = re.sub(r"[\w.+-]*\Z", "", common_prefix(texts))
         rest = [text[len(before) :][::-1] for text in texts]
-        return Form(before, re.sub(r"\A[\w.+-]*", "", _common_prefix(rest)[::-1]))
+        return Form(before, re.sub(r"\A[\w.+-]*", "", common_prefix(rest)[::-1]))
 
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
@@ -476,7 +476,7 @@ def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
     ]
 
 
-def _common_prefix(texts: Sequence[str]) -> str:
+def common_prefix(texts: Sequence[str]) -> str:
     """Return the longest common prefix."""
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)

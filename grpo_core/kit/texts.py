@@ -104,6 +104,8 @@ LARGE: Mapping[str, str] = {
     "1 MB of spaces": " " * _MEGABYTE + "x",
     "1 MB of words": "word and " * (_MEGABYTE // 9),
     "1 MB of lines": "1\n" * (_MEGABYTE // 2),
+    "1 MB of items with commas": "a, " * (_MEGABYTE // 3),
+    "a JSON list of 50,000 numbers": str([*range(50_000)]),
     "1 MB of opening tags": "<answer>" * (_MEGABYTE // 8),
     "1 MB of fences": "```python\n" * (_MEGABYTE // 10),
     "1 MB of numbers": "1 2 3 4 5 6 7 8 9 0 " * (_MEGABYTE // 20),
