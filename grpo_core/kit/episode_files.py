@@ -6,7 +6,8 @@ in the folder before its last word, whether the prompt names it or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ _LEAST_BYTES = 4
 """Contents that are shorter are found in other files by chance."""
 _EMPTIED = {"emptied": b"", "that ends at once": b"exit 0\n"}
 """What a policy may put in the place of a file."""
+_FILE_NAME = re.compile(r"(?<![\w/.])[\w/-]+\.[A-Za-z]\w{0,4}\b")
 BeforeVerdict = Callable[[WatchedSession], Coroutine[Any, Any, None]]
 
 
@@ -198,23 +200,39 @@ async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_S
             for file in session.written
             if file.is_early and any(file.path in command for command in session.commands)
         }
-        for path in sorted(used):
-            tried += 1
-            for how, content in _EMPTIED.items():
-                if clock.up:
-                    return tried
+        tried += len(used)
+        for path, how, content in _changes(attempt, sorted(used)):
+            if clock.up:
+                return tried
 
-                async def tamper(
-                    session: WatchedSession, path: str = path, content: bytes = content
-                ) -> None:
-                    await session.session.write({path: content})
+            async def tamper(
+                session: WatchedSession, path: str = path, content: bytes = content
+            ) -> None:
+                await session.session.write({path: content})
 
-                watched.before = tamper
-                verdict = (await _attempt(watched, attempt.task, always(""))).verdict
-                if verdict.passed:
-                    raise BrokenPromiseError(
-                        f"with {path} {how} a silent policy {describe_verdict(verdict)} at "
-                        f"{task_label(attempt.task)}: verdict() rests on a file that the policy "
-                        "can change; write it in verdict(), after the policy's last word"
-                    )
+            watched.before = tamper
+            verdict = (await _attempt(watched, attempt.task, always(""))).verdict
+            if verdict.passed:
+                raise BrokenPromiseError(
+                    f"with {path} {how} a silent policy {describe_verdict(verdict)} at "
+                    f"{task_label(attempt.task)}: verdict() rests on a file that the policy "
+                    "can read and change; write it in verdict(), after the policy's last word"
+                )
     return tried
+
+
+def _changes(attempt: _Seen, used: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the path of a file, how it is changed, and its new content.
+
+    Files that the verdict uses are emptied, and copied to where it looks for the policy's own.
+    """
+    for path in used:
+        for how, content in _EMPTIED.items():
+            yield path, how, content
+    early = [file for session in attempt.sessions for file in session.written if file.is_early]
+    own = {path for session in attempt.sessions for path in session.read_last}
+    own |= set(_FILE_NAME.findall(prompt_text(attempt.task)))
+    for path in sorted(own - {file.path for file in early}):
+        for file in early:
+            if file.path in used:
+                yield path, f"as a copy of {file.path}", file.content

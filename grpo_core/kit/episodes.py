@@ -43,6 +43,8 @@ _SECONDS = 6.0
 """No further episode is begun after this time."""
 _TOGETHER_SECONDS = 60.0
 """The most seconds for episodes that are open at once."""
+_LATER = 4
+"""Attempts by which it is told whether chance leads elsewhere, or what is kept."""
 _MB = 1_000_000
 _STALLING = ("banana", "apple")
 """What a policy says before a reference, so that its turns are more."""
@@ -214,9 +216,17 @@ async def _together(subject: Subject, group: Sequence[_Part]) -> list[tuple[Roll
 
 
 async def _require_same_alone(subject: Subject, part: _Part) -> None:
-    """Raise NotCheckedError if an attempt alone does not come to the same again, either."""
-    rollout, verdict = await judged(subject, part.task, part.player)
-    if rollout != part.rollout or _differ(subject, part.verdict, verdict):
+    """Raise NotCheckedError if an attempt alone leads elsewhere each time.
+
+    What is left by earlier attempts leads elsewhere than at first, and then to the same.
+    """
+    later = [await judged(subject, part.task, part.player) for _ in range(_LATER)]
+    rollout, verdict = later[0]
+    same_as_first = rollout == part.rollout and not _differ(subject, part.verdict, verdict)
+    settled = all(
+        other == rollout and not _differ(subject, verdict, judgement) for other, judgement in later
+    )
+    if not same_as_first and not settled:
         raise NotCheckedError("the same turns lead elsewhere in any episode (see episode.replay)")
 
 

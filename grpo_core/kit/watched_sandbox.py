@@ -63,7 +63,9 @@ class WatchedSession:
     is_open: bool = True
     written: list[Written] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
-    """The commands that the verdict ran, as texts."""
+    """The commands that the verdict ran, and the paths that it read, as texts."""
+    read_last: list[str] = field(default_factory=list)
+    """The paths of files that the verdict read."""
 
     def note(self, files: Mapping[str, str | bytes]) -> None:
         """Note that the environment wrote these files."""
@@ -97,6 +99,7 @@ class WatchedSession:
         """Return the content of a file; one that the verdict reads counts as used by it."""
         if self.is_judging:
             self.commands.append(path)
+            self.read_last.append(path)
         return await self.session.read(path, limit=limit)
 
     async def close(self) -> None:

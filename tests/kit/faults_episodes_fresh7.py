@@ -26,7 +26,8 @@ from bases_b3_fresh7 import (
 from bases_b4_fresh7 import Folder, Orders, OrdersInACsv
 from catalogue import fault
 
-from grpo_core import Message, Reward, Rollout, Task, Verdict
+from grpo_core import Message, Reward, Rollout, Services, Task, Verdict
+from grpo_sandbox.auto import Auto
 
 _LOG = logging.getLogger(__name__)
 CONTROLLER = """
@@ -208,7 +209,11 @@ class FolderWithTheSum(Folder):
         return written is not None and expected is not None and written.strip() == expected.strip()
 
 
-@fault("the verifier's file is in the folder from the start", "episode.files")
+@fault(
+    "the verifier's file is in the folder from the start",
+    "episode.files",
+    build=lambda: OrdersWithTheirSum(services=Services(sandboxes={"default": Auto()})),
+)
 class OrdersWithTheirSum(OrdersInACsv):
     """Lays out the folder with the file that the policy's sum is compared with.
 
