@@ -204,6 +204,11 @@ async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) ->
     if right.reward is None or subject.env.open_ended:
         return
     least = _FOR_ECHO * (right.reward - subject.env.floor)
+    if all(_holds_form(subject, text) for _, text in echoes):  # an example of an answer
+        verdicts = await subject.verdicts(subject.other_references)
+        wrong = Floor.of("", [verdict for verdict in verdicts if not verdict.passed])
+        if wrong.reward is not None:  # what any answer in that form earns
+            least += wrong.reward - subject.env.floor
     verdicts = await subject.verdicts(echoes)
     earned = [
         math.fsum(
@@ -219,6 +224,12 @@ async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) ->
             f"the prompt echoed is paid {earned[0]:g} at {task_label(echoes[0][0])}, and not much "
             "less elsewhere: its own words are paid; compare the answer only"
         )
+
+
+def _holds_form(subject: Subject, text: str) -> bool:
+    """Return whether a text holds what stands before and after answers; False if nothing does."""
+    before, after = subject.form.before.strip(), subject.form.after.strip()
+    return bool(before and after) and before in text and after in text
 
 
 async def check_other(subject: Subject) -> str:
