@@ -6,6 +6,7 @@ durations stay as they are.
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import locale
 import os
@@ -15,6 +16,14 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any, Self
+
+_DAYS = ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag")
+_MONTHS = (
+    *("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September"),
+    *("Oktober", "November", "Dezember"),
+)
+_language: list[str] = []
+"""What names are written in once the user's locale was asked for."""
 
 
 def shift_date(seconds: float) -> None:
@@ -72,12 +81,43 @@ def change_locale() -> None:
     """Let Python compare, sort and encode as in a locale that need not be installed.
 
     Words are in the order of a dictionary, where case does not count, and the preferred encoding is
-    Latin-1. Files and streams keep their encoding.
+    Latin-1. Files and streams keep their encoding. Numbers, and the names of days and months, are
+    written in German once the user's locale is asked for, as before that nothing depends on it.
     """
+    real_setlocale = locale.setlocale
+
+    def setlocale(category: int, *name: Any) -> str:
+        told = real_setlocale(category, *name)
+        if name == ("",):
+            _write_german()
+        return told
+
+    locale.setlocale = setlocale  # type: ignore[assignment]
     locale.strxfrm = str.casefold
     locale.strcoll = lambda a, b: (a.casefold() > b.casefold()) - (a.casefold() < b.casefold())
     locale.getpreferredencoding = lambda do_setlocale=True: "iso8859-1"
     locale.getencoding = lambda: "iso8859-1"
+
+
+def _write_german() -> None:
+    """Write numbers, and the names of days and months, as in German."""
+    if _language:
+        return
+    _language.append("German")
+    real_conventions, real_strftime = locale.localeconv, time.strftime
+    numbers: Any = {"decimal_point": ",", "thousands_sep": ".", "grouping": [3, 3, 0]}
+    locale.localeconv = lambda: real_conventions() | numbers
+    # dates and times of `datetime` ask this function, too
+    time.strftime = lambda text, *moment: real_strftime(_translated(text), *moment)
+    calendar.day_name = list(_DAYS)  # type: ignore[assignment]
+    calendar.month_name = ["", *_MONTHS]  # type: ignore[assignment]
+
+
+def _translated(format: str) -> str:
+    """Return a format of `strftime` by which names of days and months are other ones."""
+    for code in ("%A", "%a", "%B", "%b"):
+        format = format.replace(code, f"{code}ig")
+    return format.replace("%p", "").replace("%x", "%d.%m.%Y").replace("%X", "%H.%M.%S")
 
 
 def rename_machine(name: str) -> None:
@@ -94,3 +134,4 @@ def rename_machine(name: str) -> None:
     uuid.getnode = lambda: 0x0242AC110002
     processors = 1 + (os.cpu_count() or 1)
     os.cpu_count = lambda: processors
+    os.sched_getaffinity = lambda pid: set(range(processors))

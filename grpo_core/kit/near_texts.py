@@ -58,6 +58,13 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
                 other = str(abs(int(number[0]) + step)).zfill(len(number[0]))
                 changed = answer[: number.start()] + other + answer[number.end() :]
                 yield f"the right answer with 1 {change} in its {place} number", changed
+        if len(numbers) > 2:
+            middle = numbers[len(numbers) // 2]
+            changed = answer[: middle.start()] + _raised(middle) + answer[middle.end() :]
+            yield "the right answer with 1 more in a number in its middle", changed
+        if len(numbers) > 1:
+            changed = re.sub(r"\d{1,15}", _raised, answer, flags=re.ASCII)
+            yield "the right answer with 1 more in each number", changed
     signed = re.search(r"(?<![\w.)-])-?\d+", answer, re.ASCII)
     if with_numbers and signed and signed[0] != answer and int(signed[0]):
         other = signed[0][1:] if signed[0][0] == "-" else f"-{signed[0]}"
@@ -79,6 +86,11 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
             at = places[len(places) // 2]
             yield EXCHANGED, answer[:at] + answer[at + 1] + answer[at] + answer[at + 2 :]
     yield from _with_fewer_items(answer)
+
+
+def _raised(number: re.Match[str]) -> str:
+    """Return the number after one, in as many digits."""
+    return str(int(number[0]) + 1).zfill(len(number[0]))
 
 
 def _next_letter(letter: str) -> str:

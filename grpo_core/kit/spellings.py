@@ -86,9 +86,9 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
     if answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
         yield "with spaces between its letters", " ".join(answer)
         yield "with dashes between its letters", "-".join(answer)
-        yield "with an invisible space inside", f"{answer[:2]}\u200b{answer[2:]}"
-        if answer.isascii():
-            yield "in full-width letters", "".join(chr(ord(letter) + 0xFEE0) for letter in answer)
+        yield from _misspelt_word(answer, answer)
+    elif (words := re.findall(r"[A-Za-z]{4,}", answer)) and answer[:1] not in ("{", "["):
+        yield from _misspelt_word(answer, max(words, key=len))
     elif answer.lower() in ("true", "false"):
         yield "as a number", str(int(answer.lower() == "true"))
         yield "as a decimal number", str(float(answer.lower() == "true"))
@@ -97,6 +97,17 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
             yield from _misspelt_json(json.loads(answer))
         except (ValueError, RecursionError):
             return
+
+
+def _misspelt_word(answer: str, word: str) -> Iterator[tuple[str, str]]:
+    """Yield `answer` with signs inside of one of its words, and in other letters."""
+    for sign, name in (("\u200b", "an invisible space"), (" ", "a space"), ("*", "an asterisk")):
+        yield f"with {name} inside a word", answer.replace(word, f"{word[:2]}{sign}{word[2:]}", 1)
+    full_width = {
+        code: code + 0xFEE0 for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha()
+    }
+    if (changed := answer.translate(full_width)) != answer:
+        yield "in full-width letters", changed
 
 
 def _as_patterns(answer: str) -> Iterator[tuple[str, str]]:
@@ -169,6 +180,8 @@ def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     if answer.lstrip("-").isdigit():
         number = int(answer)
         yield "as a sum to be computed", f"{number - 1}+1"
+        yield "in brackets, as code", f"({number})"
+        yield "in octal digits", oct(number)
         yield "in hexadecimal", hex(number)
         yield "in binary", bin(number)
     if answer.isdigit() and len(answer) > 1 and answer[0] == "0":
