@@ -30,6 +30,7 @@ PARTS: tuple[Part, ...] = (
     "fresh5",
     "fresh6",
     "fresh7",
+    "fresh8",
 )
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
