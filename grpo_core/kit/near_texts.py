@@ -15,7 +15,7 @@ _SEPARATOR = re.compile(r"(\s*[,;|/<>]\s*|\s+(?:x|and|-|->|=>)\s+|\s+)")
 """What stands between the items of an answer."""
 _ORDER = re.compile(
     r"\b(?:sort|ascending|descending|alphabetical(?:ly)?|chronological(?:ly)?|backwards?|reversed?|"
-    r"(?:in|the) (?:same |that |this |reverse |opposite |right )?order|"
+    r"(?:in|the) (?:same |that |this |which |reverse |opposite |right )?order|"
     r"\w+est first|coordinates|\(x, ?y\)|rank(?:ed|ing)?\b|"
     r"from (?:small|large|low|high|short|long|old|new|left|right))",
     re.IGNORECASE,
@@ -99,12 +99,17 @@ def _next_letter(letter: str) -> str:
     return other.upper() if letter.isupper() else other
 
 
+def asks_for_order(prompt: str) -> bool:
+    """Return whether a prompt asks for the items of its answer in an order."""
+    return bool(_ORDER.search(prompt)) and not _ANY_ORDER.search(prompt)
+
+
 def not_as_asked(prompt: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield answers that are wrong because of what the prompt asks for: an order, lowest terms."""
     fraction = re.fullmatch(r"(-?\d{1,9})/(\d{1,9})", answer)
     if fraction and _LOWEST.search(prompt) and not _NOT_LOWEST.search(prompt):
         yield "the right fraction, not reduced", f"{2 * int(fraction[1])}/{2 * int(fraction[2])}"
-    if not _ORDER.search(prompt) or _ANY_ORDER.search(prompt):
+    if not asks_for_order(prompt):
         return
     value, written = _listed(answer)
     last_two = [*value[:-2], *value[-2:][::-1]]

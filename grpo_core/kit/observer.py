@@ -32,7 +32,7 @@ from grpo_core.kit.recorded import Recorded, address
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdict_growth import measure_growth_of
-from grpo_core.kit.watch import FileWatch, new_resources, open_resources
+from grpo_core.kit.watch import FileWatch, adopt_orphans, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
@@ -75,6 +75,7 @@ _MANY_LEFT = 20
 def main() -> None:
     """Read the request from standard input and write the report to standard output."""
     die_with_parent(int(sys.argv[1]))
+    adopt_orphans()
     request = json.load(sys.stdin)
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the environment prints must not mix with the report

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS
+from grpo_core.kit.near_texts import asks_for_order
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject
 from grpo_core.report.floors import prompt_text, shorten
@@ -18,6 +19,8 @@ _OTHER_DIGITS = {"Arabic digits": "\u0660", "full-width digits": "\uff10"}
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
 _LEAST_KEYS = 3
 """An object of fewer keys may be a frame around an answer, in which notes have a place."""
+_ACCENTED = 0.9
+"""Where so many answers have accents, these are what is asked for."""
 _MIXED_CASE = re.compile(r"[^\W\d_A-Z][A-Z]")
 """A capital letter inside a word."""
 
@@ -39,7 +42,7 @@ async def check_spelling(subject: Subject) -> str:
             whole=subject.env.answer_at is None,
         ):
             changed = subject.replace_answer(index, text)
-            if changed is not None:
+            if changed is not None and changed != subject.answered[index][1]:
                 attempts.setdefault(kind, []).append((task, changed))
     attempts |= _as_in_prompt(subject)
     if not attempts:
@@ -248,7 +251,8 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
     These are tried where that is what is asked for: where most answers are found so in their own
     prompt, and either the right spelling is there, too, or no other prompt has it. Where most
     answers have capitals inside their words, the case is what is asked for, anyway; and so are
-    accents where only they tell words of right answers apart.
+    accents where only they tell words of right answers apart, or where nearly all answers have
+    some, and the order where the prompt speaks of one.
     """
     known = [
         (index, task, answer)
@@ -256,9 +260,9 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
         if (answer := subject.bare_answer(index))
     ]
     prompts = [prompt_text(task) for _, task, _ in known]
-    accents_tell = _accents_tell_words_apart(
-        [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
-    )
+    right = [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
+    accented = sum(_without_accents(text) != text for text in right)
+    accents_tell = accented >= _ACCENTED * len(right) or _accents_tell_words_apart(right)
     attempts: dict[str, list[Attempt]] = {}
     for place, (index, task, answer) in enumerate(known):
         kinds = {
@@ -276,6 +280,7 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
         asked_for = {
             "in another case": bool(_MIXED_CASE.search(answer)),
             "without its accents": accents_tell,
+            "in the order of the prompt": asks_for_order(prompts[place]),
         }
         for kind, texts in kinds.items():
             for text in texts:
@@ -327,7 +332,11 @@ def _in_order_of(prompt: str, answer: str) -> tuple[str, ...]:
     if len(words) < 3 or not all(word in asked for word in words):
         return ()
     windows = (asked[start : start + len(words)] for start in range(len(asked) - len(words) + 1))
-    found = next((window for window in windows if sorted(window) == sorted(words)), None)
+    found: Sequence[str] | None = next(
+        (window for window in windows if sorted(window) == sorted(words)), None
+    )
+    if found is None and asks_for_order(prompt) and len(set(words)) == len(words):
+        found = [word for word in dict.fromkeys(asked) if word in words]
     if found is None:
         return ()
     in_order = iter(found)

@@ -276,6 +276,11 @@ class Subject:
             untruncated = len(answer) < _LONGEST_ANSWER or answer == text.strip()
             known = answer and untruncated and answer in text
             answers.append(with_leading_zeros(answer, text) if known else None)
+        whole = all(
+            a is None or a == t.strip() for a, t in zip(answers, self.last_turns, strict=True)
+        )
+        if whole and (in_tags := _tagged_parts(self.last_turns)):
+            return list(in_tags)
         if None in answers and (in_json := _json_parts(self.last_turns)):
             return list(in_json)
         if are_cut(answers, self.last_turns) or self._end_alike:
@@ -312,7 +317,7 @@ class Subject:
             return Form()
         before = common_prefix(texts)
         after = common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
-        return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
+        return _form_of(before, after)
 
     @cached_property
     def shared_form(self) -> Form:
@@ -322,7 +327,7 @@ class Subject:
             return self.form
         before = re.sub(r"[\w.+-]*\Z", "", common_prefix(texts))
         rest = [text[len(before) :][::-1] for text in texts]
-        return Form(before, re.sub(r"\A[\w.+-]*", "", common_prefix(rest)[::-1]))
+        return _form_of(before, common_prefix(rest)[::-1])
 
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
@@ -451,6 +456,13 @@ def with_leading_zeros(answer: str, text: str) -> str:
     return zeros[0] + answer if zeros and answer.isdecimal() else answer
 
 
+def _tagged_parts(texts: Sequence[str]) -> list[str] | None:
+    """Return what stands in the last tag of each text; None unless all have the same around it."""
+    parts = [re.fullmatch(r"(.*<(\w+)>)(.*)(</\2>.*)", text, re.DOTALL) for text in texts]
+    frames = {(part[1], part[4]) for part in parts if part}
+    return [part[3] for part in parts if part] if len(frames) == 1 and None not in parts else None
+
+
 def _json_parts(texts: Sequence[str]) -> list[str] | None:
     """Return the object or list of JSON in each text; None unless all have it in the same frame."""
     parts, frames = list[str](), set[tuple[str, str]]()
@@ -465,6 +477,17 @@ def _json_parts(texts: Sequence[str]) -> list[str] | None:
         parts.append(text[start.start() : end])
         frames.add((text[: start.start()], text[end:]))
     return parts if len(frames) == 1 else None
+
+
+def _form_of(before: str, after: str) -> Form:
+    """Return the form of answers with this common beginning and end.
+
+    Words that are cut belong to the answers; so does what they share inside of a tag.
+    """
+    tag = re.search(r"\A.*<(\w+)>(?=[^<>]*\Z)", before, re.DOTALL)
+    if tag is not None and f"</{tag[1]}>" in after:
+        return Form(tag[0], after[after.index(f"</{tag[1]}>") :])
+    return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:

@@ -73,6 +73,10 @@ NESTED: Mapping[str, str] = {
     "20,000 objects": '{"a":' * 20_000 + "1" + "}" * 20_000,
     "20,000 parentheses": "(" * 20_000 + "1" + ")" * 20_000,
     "500 brackets that close": "[" * 500 + "]" * 500,
+    "1,500 brackets that close": "[" * 1500 + "]" * 1500,
+    "1,500 parentheses that close": "(" * 1500 + "1" + ")" * 1500,
+    "1,500 opening parentheses": "(" * 1500,
+    "5,000 opening parentheses": "(" * 5000,
 }
 _MEGABYTE = 1_000_000
 _REPETITIONS = 26

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_PR_SET_CHILD_SUBREAPER = 36
 _MOST = 50
 """The most leftovers of each kind in the report."""
 _MOST_LISTED = 20_000
@@ -137,6 +140,12 @@ def _open_for_writing() -> list[str]:
 
 UNFINISHED = "unfinished tasks of the event loop"
 """What the coroutines are called in messages that the event loop has to finish."""
+
+
+def adopt_orphans() -> None:
+    """Let processes whose parent has ended become children of this one, where Linux has that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def open_resources() -> dict[str, list[str]] | None:
