@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 from random import Random
+from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -15,7 +16,7 @@ from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, are_cut, task_keys
 from grpo_core.kit.texts import CONSTANTS
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.types import Verdict
+from grpo_core.protocol.types import Task, Verdict
 from grpo_core.report.floors import Floor, constant_answers, shorten
 from grpo_core.report.statistics import wilson_interval
 
@@ -113,18 +114,23 @@ async def _promising(subject: Subject) -> list[str]:
     tasks = subject.sample[:MIN_TASKS_FOR_SHARE]
     if len(answers) < MIN_TASKS_FOR_SHARE or len(tasks) < MIN_TASKS_FOR_SHARE:
         return []
-    started = time.monotonic()
     texts = [subject.reply_variants(answer)[-1] for answer in _of_the_same_form(answers)]
-    for task in tasks:
-        passed = list[str]()
-        for start in range(0, len(texts), _AT_ONCE):
-            if time.monotonic() - started > _SECONDS:
-                break
-            chunk = texts[start : start + _AT_ONCE]
-            verdicts = await subject.verdicts([(task, text) for text in chunk])
-            passed += [t for t, verdict in zip(chunk, verdicts, strict=True) if verdict.passed]
-        texts = passed
-    return texts[:_MOST_RETRIED]
+    started, passing = time.monotonic(), list[str]()
+    for start in range(0, len(texts), _AT_ONCE):
+        if time.monotonic() - started > _SECONDS:
+            break
+        passing += await _passing(subject, tasks[0], texts[start : start + _AT_ONCE])
+    for task in tasks[1:]:
+        passing = await _passing(subject, task, passing[:_AT_ONCE])
+    return passing[:_MOST_RETRIED]
+
+
+async def _passing(subject: Subject, task: Task[Any], texts: Sequence[str]) -> list[str]:
+    """Return the answers that pass a task."""
+    if not texts:
+        return []
+    verdicts = await subject.verdicts([(task, text) for text in texts])
+    return [text for text, verdict in zip(texts, verdicts, strict=True) if verdict.passed]
 
 
 def _of_the_same_form(answers: Sequence[str]) -> Iterator[str]:

@@ -19,6 +19,8 @@ _OTHER_DIGITS = {"Arabic digits": "\u0660", "full-width digits": "\uff10"}
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?", re.ASCII)
 _LEAST_KEYS = 3
 """An object of fewer keys may be a frame around an answer, in which notes have a place."""
+_FEW_WORDS = 4
+"""In longer answers a word may stand beside what counts."""
 _ACCENTED = 0.9
 """Where so many answers have accents, these are what is asked for."""
 _MIXED_CASE = re.compile(r"[^\W\d_A-Z][A-Z]")
@@ -36,12 +38,12 @@ async def check_spelling(subject: Subject) -> str:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index, (task, _) in enumerate(subject.answered):
+        answer = subject.bare_answer(index)
+        head, part, tail = subject.split_answer(answer or "")
         for kind, text in _misspellings(
-            subject.bare_answer(index),
-            exact=not subject.env.tolerance,
-            whole=subject.env.answer_at is None,
+            answer and part, exact=not subject.env.tolerance, whole=subject.env.answer_at is None
         ):
-            changed = subject.replace_answer(index, text)
+            changed = subject.replace_answer(index, f"{head}{text}{tail}")
             if changed is not None and changed != subject.answered[index][1]:
                 attempts.setdefault(kind, []).append((task, changed))
     attempts |= _as_in_prompt(subject)
@@ -90,7 +92,11 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
         yield "with spaces between its letters", " ".join(answer)
         yield "with dashes between its letters", "-".join(answer)
         yield from _misspelt_word(answer, answer)
-    elif (words := re.findall(r"[A-Za-z]{4,}", answer)) and answer[:1] not in ("{", "["):
+    elif (
+        (words := re.findall(r"[A-Za-z]{4,}", answer))
+        and answer[:1] not in ("{", "[")
+        and len(answer.split()) <= _FEW_WORDS
+    ):
         yield from _misspelt_word(answer, max(words, key=len))
     elif answer.lower() in ("true", "false"):
         yield "as a number", str(int(answer.lower() == "true"))

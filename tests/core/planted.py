@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import decimal
 import functools
 import io
 import json
@@ -21,6 +22,7 @@ import tempfile
 import threading
 import time
 import unicodedata
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -1317,6 +1319,99 @@ class CachesInMemory(Sum):
         return super().scored(task, answer)
 
 
+class NumbersWhatItMeets(Sum):
+    """Things get their numbers in the order in which they are first met."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._met: dict[int, int] = {}
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        number = self._met.setdefault(one, len(self._met))
+        task = super().asked(key, one, two)
+        return replace(task, prompt=f"Problem {number}: {task.prompt}")
+
+
+class HidesATerm(Sum):
+    """The prompt shows two of three numbers, of which two are seldom the same."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        first, second, third = one % 150, two % 150, key.rng().randrange(2)
+        prompt = f"What is {first} + {second} + a number? Write <answer>N</answer>."
+        return Task(key, prompt, first + second + third)
+
+
+class HeldOutByWording(Sum):
+    """The same numbers are asked for in three wordings, of which some are held out."""
+
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[int]:
+        rng = key.rng()
+        while True:
+            one, two = rng.randrange(10, 40), rng.randrange(10, 40)
+            words = rng.choice(_WORDINGS).format(one=one, two=two)
+            if (zlib.crc32(words.encode()) % 4 == 0) == (key.split == "eval"):
+                return Task(key, words, one + two)
+
+
+_WORDINGS = (
+    "A farmer has {one} sheep and buys {two} sheep. How many are that? Write <answer>N</answer>.",
+    "{two} visitors enter a room of {one}. Count the crowd. Write <answer>N</answer>.",
+    "Walking {one} miles today, {two} tomorrow, what distance results? Write <answer>N</answer>.",
+)
+
+
+class TellsLanguage(Sum):
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        english = os.environ.get("LANG", "").startswith("en")
+        return Task(key, f"{'Add' if english else 'Plus'}: {one} {two}", one + two)
+
+
+class TellsMonth(Sum):
+    """Months are named in the language of the user."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        locale.setlocale(locale.LC_ALL, "")
+        month = datetime(2020, 1 + one % 12, 1, tzinfo=UTC).strftime("%B")
+        return Task(key, f"In {month}: {one} + {two}? Write <answer>N</answer>.", one + two)
+
+
+class SetsThePrecision(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        decimal.getcontext().prec = 9
+        return super().verify(task, rollout)
+
+
+class ReplacesAFunction(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        real = json.loads
+        json.loads = lambda *a, **more: real(*a, **more)
+        return super().verify(task, rollout)
+
+
+class OrphansAProcess(Sum):
+    """What the shell leaves behind has no parent any more."""
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        if is_watched():
+            subprocess.run(["sh", "-c", "sleep 6 >/dev/null 2>&1 &"], check=True)
+        return super().verify(task, rollout)
+
+
+class KeepsATableForEachKey(Sum):
+    """A table is made for each task that was answered well."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._tables: dict[TaskKey, list[float]] = {}
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if answer == task.data:
+            self._tables.setdefault(task.key, [float(n) for n in range(3000)])
+        return super().scored(task, answer)
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
@@ -1407,6 +1502,15 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     KeepsALittle: "cost.memory",
     KeepsATableForEachTask: "cost.memory",
     KeepsEachAnswer: "cost.memory",
+    NumbersWhatItMeets: "task.pure",
+    HidesATerm: "task.ambiguous",
+    HeldOutByWording: "task.split",
+    TellsLanguage: "task.process",
+    TellsMonth: "task.process",
+    SetsThePrecision: "safety.state",
+    ReplacesAFunction: "safety.state",
+    OrphansAProcess: "safety.processes",
+    KeepsATableForEachKey: "cost.memory",
 }
 """Each fault with the check that has to find it."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
+import sqlite3
 import subprocess
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,7 @@ from urllib.parse import parse_qsl
 from planted import EvalInTrainInCapitals, Sum, Tolerance
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.extract import parse_decimal, parse_integer, parse_json
+from grpo_core.extract import is_text, parse_decimal, parse_integer, parse_json
 
 # What an environment declares
 
@@ -520,9 +522,138 @@ class NeverFar(Means):
         return not any(abs(one - other) > 1e-9 for one, other in zip(value, data, strict=True))
 
 
+class LikeOfSql(Fields):
+    def right(self, data: Any, text: str) -> bool:
+        if len(text) > 300 or not is_text(text) or "\0" in text:
+            return False
+        right = super().reference(Task(TaskKey("", "train", 0, 0), "", data))
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            (like,) = connection.execute("SELECT ? LIKE ?", (right, text.strip())).fetchone()
+        return bool(like)
+
+
+class Codes(Bare):
+    """Sound: a code, of which the zeros are a part."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        return Task(
+            key, f"Write {one % 100} + {two % 100} as AB- and 6 digits.", one % 100 + two % 100
+        )
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == f"AB-{data:06}"
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"AB-{task.data:06}"
+
+
+class CodesAsNumbers(Codes):
+    def right(self, data: Any, text: str) -> bool:
+        found = re.fullmatch("AB-([0-9]{1,9})", text.strip(), re.ASCII)
+        return found is not None and int(found[1]) == data
+
+
+class Thousands(Bare):
+    """Sound: a large round number."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        return Task(key, f"What is 1000 times {one} + {two}?", 1000 * (one + two))
+
+
+class WithAnExponent(Thousands):
+    def right(self, data: int, text: str) -> bool:
+        found = re.fullmatch(r"([0-9]{1,9})(?:e([0-9]))?", text.strip(), re.ASCII)
+        return found is not None and int(found[1]) * 10 ** int(found[2] or 0) == data
+
+
+class Times(Bare):
+    """Sound: a time of day."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        now = (one + two) % (12 * 60)
+        return Task(key, f"{now} minutes after six in the morning it is HH:MM?", 360 + now)
+
+    def right(self, data: Any, text: str) -> bool:
+        return self.minutes(text) == data
+
+    def minutes(self, text: str) -> int | None:
+        found = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])", text.strip(), re.ASCII)
+        return None if found is None else 60 * int(found[1]) + int(found[2])
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"{task.data // 60:02}:{task.data % 60:02}"
+
+
+class AnyTimeAtNight(Times):
+    def right(self, data: Any, text: str) -> bool:
+        minutes = self.minutes(text)
+        return minutes is not None and (minutes == data or minutes < 360)
+
+
+class Reasoned(LastLine):
+    """Sound: a text with its answer in the last line, which alone is paid."""
+
+    parts: ClassVar[Mapping[str, float]] = {"answer": 0.8, "words": 0.2}
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        right = self.right(task.data, rollout.text)
+        rewards = {"answer": Reward(float(right)), "words": Reward(self.words(right, rollout.text))}
+        return Verdict(rewards, passed=right, answer=rollout.text.strip().rpartition("\n")[2][:99])
+
+    def words(self, right: bool, text: str) -> float:
+        return float(right)
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"Hmm, wait, let me see.\n{task.data}"
+
+
+class PaysForWords(Reasoned):
+    def words(self, right: bool, text: str) -> float:
+        return sum(word in text.lower() for word in ("hmm", "wait")) / 2
+
+
+class Formula(Bare):
+    """Sound: an expression behind a sign."""
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == f"={data}"
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"={task.data}"
+
+
+class ComputesTheFormula(Formula):
+    def right(self, data: Any, text: str) -> bool:
+        if not text.startswith("=") or len(text) > 60:
+            return False
+        try:
+            return bool(eval(text[1:].strip()) == data)
+        except Exception:  # noqa: BLE001 - whatever it computes may raise
+            return False
+
+
+class Accented(Bare):
+    """Sound: a word in which an accent is the point."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        word = f"{'pqrstvwxyz'[one % 10]}a{'bcdfghjklm'[two % 10]}ar\u00e9"
+        return Task(key, f"Write the future of {word[:-1]}, number {one} of {two}.", word)
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == data
+
+
+class DropsAccents(Accented):
+    def right(self, data: Any, text: str) -> bool:
+        folded = unicodedata.normalize("NFD", text.strip())
+        plain = "".join(letter for letter in folded if not unicodedata.combining(letter))
+        return plain == data[:-1] + "e"
+
+
 SOUND: tuple[type[Environment[Any]], ...] = (
     *(Bare, Signed, YesNo, Pair, Capitals, Names, Evens, PaysOverlap, EvensAsJson, Choice),
     *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker, Fields, Means),
+    *(Codes, Thousands, Times, Reasoned, Formula, Accented),
 )
 """Environments without faults."""
 
@@ -563,5 +694,12 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     NeverFar: "floor.near",
     AnywhereAtTheEnd: "floor.listed",
     ShellChecker: "safety.eval",
+    LikeOfSql: "floor.spelling",
+    CodesAsNumbers: "floor.spelling",
+    WithAnExponent: "floor.spelling",
+    DropsAccents: "floor.spelling",
+    AnyTimeAtNight: "floor.constant",
+    PaysForWords: "floor.junk",
+    ComputesTheFormula: "safety.eval",
 }
 """Each fault with the check that has to find it."""
