@@ -37,6 +37,8 @@ _ACCOUNT = (
 """The words by which an explanation is known, without one."""
 _SHARED_WORDS = 3
 """With fewer words that all references share there is no text around their answers."""
+_TIMES = 20
+"""How often a long account says the same."""
 _MOST_TURNS = 20
 """Turns of a dialogue in which junk is said."""
 _MOST_FOR_FORM = 0.6
@@ -119,7 +121,8 @@ def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
     """
     shared = _shared_words(subject)
     words = {"the words of all references, in another order": shared} if shared else {}
-    for kind, text in {**JUNK, "words of an account": _ACCOUNT, **words}.items():
+    accounts = {"words of an account": _ACCOUNT, "a long account": f"{_ACCOUNT}\n" * _TIMES}
+    for kind, text in {**JUNK, **accounts, **words}.items():
         yield kind, text, list(filter(None, subject.reply_variants(text)))  # floor.empty: silence
     turns = min(subject.env.max_turns, _MOST_TURNS)
     if turns > 1 and not subject.has_agents:

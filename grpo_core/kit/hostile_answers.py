@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
-from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.texts import BURSTS, JUNK, LARGE, NUMBERS, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.topics import own_words
 from grpo_core.protocol.types import Task
 from grpo_core.report.floors import Floor, shorten
@@ -33,6 +33,10 @@ _SLOW_FACTOR = 20.0
 """The allowed time of a verdict, relative to the median of ordinary ones."""
 _FEW = 2
 """Attempts at once where each may take until the deadline."""
+_NUMBERS = ("0", "-1", "13", "99", "100000", "9999999999")
+"""What stands in the place of the numbers of an answer."""
+_JSON = ("null", "7", '"x"', "[]", "{}", "[null]", '[[1], "a"]', '{"a": null}', '{"": {"": []}}')
+"""What stands in the place of an object or a list."""
 _ROW = 40
 """Items of a row that a pattern may split in many ways."""
 _BURST_WORDS = 6
@@ -68,6 +72,36 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
             chunk_size=chunk_size,
         )
     return f"{count} attempts of {len(texts)} kinds get verdicts and never pass"
+
+
+async def check_digits(subject: Subject) -> str:
+    """Check that numbers of any kind get verdicts, alone and in the place of those of answers.
+
+    In an answer with other numbers nothing is wrong but these: an index, a month or a divisor.
+    """
+    summary = await check_texts(subject, NUMBERS)
+    if subject.services:
+        return summary
+    attempts = [
+        (task, changed)
+        for index, (task, _) in enumerate(subject.answered[:_FEW])
+        for text in _with_other_numbers(subject.bare_answer(index) or "")
+        if (changed := subject.replace_answer(index, text)) is not None
+    ]
+    if attempts:
+        await subject.scored_verdicts("an answer with other numbers", attempts)
+    return f"{summary}; {len(attempts)} answers with other numbers get verdicts"
+
+
+def _with_other_numbers(answer: str) -> Iterator[str]:
+    """Yield an answer with other numbers, and other JSON where it is JSON."""
+    if re.search(r"\d", answer, re.ASCII):
+        for number in _NUMBERS:
+            yield re.sub(r"\d+", number, answer, flags=re.ASCII)
+        yield re.sub(r"\d", "9", answer, flags=re.ASCII)
+        yield re.sub(r"\d", "0", answer, flags=re.ASCII)
+    if answer[:1] in ("{", "["):
+        yield from _JSON
 
 
 async def check_large(subject: Subject) -> str:

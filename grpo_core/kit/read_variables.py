@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-_OTHER_VALUE = "7"
-"""The value that a variable gets that was not set: most are numbers or switches."""
+_OTHER_VALUES = ("7", "1", "true")
+"""The values that a variable gets that was not set: most are numbers or switches."""
 _LANGUAGES = ("en_US.UTF-8", "de_DE.UTF-8", "ja_JP.UTF-8")
 """The values that the variables of the locale get, whether they were set or not."""
 _LOCALE = ("LC_ALL", "LC_TIME", "LC_NUMERIC", "LC_CTYPE", "LANG", "LANGUAGE")
@@ -78,7 +78,7 @@ class ReadVariables:
         before = await results() if names else ()
         for name in names:
             value_before = os.environ.get(name)
-            for value in _LANGUAGES if name in _LOCALE else (_OTHER_VALUE,):
+            for value in _LANGUAGES if name in _LOCALE else _OTHER_VALUES:
                 os.environ[name] = value
                 try:
                     after = await results()

@@ -93,7 +93,7 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.suffix": near_misses.check_suffix,
     "floor.near": near_misses.check_near,
     "floor.spelling": spellings.check_spelling,
-    "floor.digits": partial(hostile_answers.check_texts, texts=texts.NUMBERS),
+    "floor.digits": hostile_answers.check_digits,
     "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
     "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
     "floor.large": hostile_answers.check_large,

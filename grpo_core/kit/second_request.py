@@ -10,7 +10,7 @@ from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.players import Clock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
-from grpo_core.kit.scripts import split_turns, with_last_turn
+from grpo_core.kit.scripts import join_turns, split_turns, with_last_turn
 from grpo_core.kit.subject import Attempt, Subject, common_prefix
 from grpo_core.kit.texts import COMMANDS, EXECUTABLE, MARKER
 from grpo_core.kit.tool_calls import usable_tools
@@ -20,6 +20,8 @@ from grpo_core.verify.hosts import boot_message
 
 _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""
+_MOST_COMMANDS = 4
+"""First words of turns behind which code is said."""
 _MAX_WIDE_CHARACTERS = 4_000_000
 """Characters of the attempts at the wide sample."""
 _FURTHER_SECONDS = 3.0
@@ -111,7 +113,28 @@ def _executable_texts(subject: Subject) -> list[Attempt]:
         for task, text in subject.answered[:2]
         for mark in (";", " &&", "\n")
     ]
-    return alone + behind
+    return alone + behind + _executable_turns(subject)
+
+
+def _executable_turns(subject: Subject) -> list[Attempt]:
+    """Return dialogues whose first turn is code, alone and behind the first word of a reference.
+
+    Nothing is replied to the last turn of a dialogue, so there is a second one.
+    """
+    if subject.env.max_turns < 2:
+        return []
+    words = dict.fromkeys([""])
+    for _, text in subject.answered[:2]:
+        for turn in split_turns(text)[:-1]:
+            command, space, _ = turn.partition(" ")
+            if space and "<" not in command:
+                words[f"{command} "] = None
+    return [
+        (task, join_turns([f"{word}{code}", code]))
+        for task in subject.tasks[:1]
+        for word in list(words)[:_MOST_COMMANDS]
+        for code in EXECUTABLE
+    ]
 
 
 def compared_tasks(subject: Subject) -> list[Task[Any]]:
