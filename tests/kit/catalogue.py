@@ -1,7 +1,7 @@
 """The register of planted faults and of honest designs by which the kit's checks are measured.
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
-`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh8`, are
+`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh9`, are
 the fresh parts: their authors did not look at the checks. After each part was scored, the faults
 that the checks had missed in it were worked on, before the next part was scored.
 """
@@ -20,7 +20,9 @@ from typing import Any, Literal, TypeVar
 from grpo_core import Environment
 
 FOLDER = Path(__file__).parent
-Part = Literal["dev", "fresh", "fresh2", "fresh3", "fresh4", "fresh5", "fresh6", "fresh7", "fresh8"]
+Part = Literal[
+    "dev", "fresh", "fresh2", "fresh3", "fresh4", "fresh5", "fresh6", "fresh7", "fresh8", "fresh9"
+]
 PARTS: tuple[Part, ...] = (
     "dev",
     "fresh",
@@ -31,6 +33,7 @@ PARTS: tuple[Part, ...] = (
     "fresh6",
     "fresh7",
     "fresh8",
+    "fresh9",
 )
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
