@@ -18,6 +18,7 @@ from grpo_core.kit.subject import (
     TOLERANCE,
     Attempt,
     Subject,
+    common_prefix,
     describe_verdict,
     task_label,
 )
@@ -195,9 +196,30 @@ async def check_echo(subject: Subject) -> str:
             candidates.setdefault(
                 ("the prompt echoed", "the prompt in the form of an answer")[number], []
             ).append((task, text))
-    summary = await _must_rarely_pass(subject, candidates)
+    summary = await _must_rarely_pass(subject, candidates | _parts_of_prompts(subject))
     await _check_words_of_prompt(subject, candidates["the prompt echoed"])
     return summary
+
+
+def _parts_of_prompts(subject: Subject) -> dict[str, list[Attempt]]:
+    """Return parts of the prompts as answers, by their kind, but no references.
+
+    They are the last message, where there are several, and what differs from prompt to prompt.
+    """
+    prompts = [prompt_text(task) for task in subject.sample]
+    before = re.sub(r"\S*\Z", "", common_prefix(prompts))
+    rest = [prompt[len(before) :][::-1] for prompt in prompts]
+    after = re.sub(r"\S*\Z", "", common_prefix(rest))[::-1]
+    right = {id(task): text.strip() for task, text in subject.answered}
+    parts: dict[str, list[Attempt]] = {}
+    for task, prompt in zip(subject.sample, prompts, strict=True):
+        own = {"what differs in the prompt": prompt[len(before) : len(prompt) - len(after)].strip()}
+        if not isinstance(task.prompt, str) and len(task.prompt) > 1:
+            own["the last message of the prompt"] = task.prompt[-1].content.strip()
+        for kind, text in own.items():
+            if text and text != right.get(id(task)):
+                parts.setdefault(kind, []).append((task, text))
+    return {kind: pairs for kind, pairs in parts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE}
 
 
 async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) -> None:

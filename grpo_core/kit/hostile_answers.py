@@ -5,17 +5,19 @@ Among them are useless programs for a sandbox, and texts that give orders to a j
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.kit.ordinary import ordinary_attempts
+from grpo_core.kit.ordinary import ordinary_attempts, with_other_numbers
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
-from grpo_core.kit.texts import BURSTS, JUNK, LARGE, NUMBERS, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.texts import BURSTS, CHARACTERS, JUNK, LARGE, NUMBERS, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.topics import own_words
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task
 from grpo_core.report.floors import Floor, shorten
 
@@ -33,10 +35,8 @@ _SLOW_FACTOR = 20.0
 """The allowed time of a verdict, relative to the median of ordinary ones."""
 _FEW = 2
 """Attempts at once where each may take until the deadline."""
-_NUMBERS = ("0", "-1", "13", "99", "100000", "9999999999")
-"""What stands in the place of the numbers of an answer."""
-_JSON = ("null", "7", '"x"', "[]", "{}", "[null]", '[[1], "a"]', '{"a": null}', '{"": {"": []}}')
-"""What stands in the place of an object or a list."""
+_PLACE = re.compile(r"\{(\w+)\}")
+"""A place in a format string."""
 _ROW = 40
 """Items of a row that a pattern may split in many ways."""
 _BURST_WORDS = 6
@@ -74,6 +74,20 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
     return f"{count} attempts of {len(texts)} kinds get verdicts and never pass"
 
 
+async def check_characters(subject: Subject) -> str:
+    """Check that texts with odd characters get verdicts, and that no answer is a format to fill."""
+    summary = await check_texts(subject, CHARACTERS)
+    if not subject.services:
+        attempts = [
+            (task, changed)
+            for index, (task, _) in enumerate(subject.answered[: subject.small_count])
+            if (answer := subject.bare_answer(index)) and _PLACE.search(answer)
+            if (changed := subject.replace_answer(index, _PLACE.sub(r"{\1!s:}", answer)))
+        ]
+        await subject.must_fail("an answer as a format with the same result", attempts)
+    return summary
+
+
 async def check_digits(subject: Subject) -> str:
     """Check that numbers of any kind get verdicts, alone and in the place of those of answers.
 
@@ -85,23 +99,12 @@ async def check_digits(subject: Subject) -> str:
     attempts = [
         (task, changed)
         for index, (task, _) in enumerate(subject.answered[:_FEW])
-        for text in _with_other_numbers(subject.bare_answer(index) or "")
+        for text in with_other_numbers(subject.bare_answer(index) or "")
         if (changed := subject.replace_answer(index, text)) is not None
     ]
     if attempts:
         await subject.scored_verdicts("an answer with other numbers", attempts)
     return f"{summary}; {len(attempts)} answers with other numbers get verdicts"
-
-
-def _with_other_numbers(answer: str) -> Iterator[str]:
-    """Yield an answer with other numbers, and other JSON where it is JSON."""
-    if re.search(r"\d", answer, re.ASCII):
-        for number in _NUMBERS:
-            yield re.sub(r"\d+", number, answer, flags=re.ASCII)
-        yield re.sub(r"\d", "9", answer, flags=re.ASCII)
-        yield re.sub(r"\d", "0", answer, flags=re.ASCII)
-    if answer[:1] in ("{", "["):
-        yield from _JSON
 
 
 async def check_large(subject: Subject) -> str:
@@ -161,6 +164,10 @@ async def check_canaries(subject: Subject) -> str:
         *dict.fromkeys(text for _, text in subject.answered[: subject.small_count]),
     ]
     attempts = canary_attempts(subject, texts)
+    for task, text in canary_attempts(subject, [""]):
+        with contextlib.suppress(GrpoError):  # a canary need not have a reference
+            text = join_turns(await subject.verifier.reference(task)) or text
+            attempts.append((task, text))
     if not attempts:
         raise NotCheckedError(
             "canaries() names no tasks; one whose honest reward is the floor shows a policy that "

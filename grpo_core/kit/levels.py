@@ -86,7 +86,7 @@ async def check_level(subject: Subject) -> str:
     _check_more_than_a_label(easy, hard)
     coupled = _are_same(easy, await _made(subject, _NEARLY_0, _SameDraws))
     if coupled:
-        await _check_upper_half(subject, hard)
+        await _check_halves(subject, hard)
         if _are_same(easy, await _made(subject, _NEARLY_1, _SameDraws)):
             raise BrokenPromiseError(
                 f"tasks of level {_NEARLY_1:g} are those of level 0, and only those of level 1 "
@@ -137,8 +137,8 @@ def _changed_words(first: Task[Any], second: Task[Any]) -> tuple[tuple[str, ...]
     return tuple(sorted((words - others).elements())), tuple(sorted((others - words).elements()))
 
 
-async def _check_upper_half(subject: Subject, hard: Sequence[_Made]) -> None:
-    """Check that tasks that change in the lower half change in the upper one, too."""
+async def _check_halves(subject: Subject, hard: Sequence[_Made]) -> None:
+    """Check that tasks that change in one half of the levels change in the other one, too."""
     lower = [await _made(subject, level, _SameDraws) for level in _STEPS]
     kinds = 1 + sum(not _are_same(a, b) for a, b in pairwise(lower))
     if kinds >= _GRADUAL and _are_same(lower[-1], hard):
@@ -146,6 +146,14 @@ async def _check_upper_half(subject: Subject, hard: Sequence[_Made]) -> None:
             f"{min(len(hard), len(lower[-1]))} tasks of level 0.5 and of level 1 are the same in "
             "prompt, data and reference, while those of the lower half differ; let key.level "
             "count up to 1"
+        )
+    if kinds > 1:
+        return
+    upper = [await _made(subject, 0.5 + level, _SameDraws) for level in _STEPS]
+    if 1 + sum(not _are_same(a, b) for a, b in pairwise(upper)) >= _GRADUAL:
+        raise BrokenPromiseError(
+            f"{len(lower[0])} tasks of level 0 and of level 0.5 are the same in prompt, data and "
+            "reference, while those of the upper half differ; let key.level count from 0 on"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,10 @@ from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.texts import JUNK
 from grpo_core.report.floors import prompt_text
 
+_NUMBERS = ("0", "-1", "13", "99", "100000", "9999999999")
+"""What stands in the place of the numbers of an answer."""
+_JSON = ("null", "7", '"x"', "[]", "{}", "[null]", '[[1], "a"]', '{"a": null}', '{"": {"": []}}')
+"""What stands in the place of an object or a list."""
 _PARTLY = 2
 """Replies to each task of which a part is right."""
 
@@ -97,3 +102,27 @@ def _counted_up(text: str) -> Iterator[str]:
     if len(numbers) > 1:
         place = iter(range(len(numbers)))
         yield re.sub(r"\d{1,15}", lambda found: str(int(found[0]) + next(place)), text)
+
+
+def with_other_numbers(answer: str) -> Iterator[str]:
+    """Yield an answer with other numbers, and other JSON where it is JSON."""
+    if re.search(r"\d", answer, re.ASCII):
+        for number in _NUMBERS:
+            yield re.sub(r"\d+", number, answer, flags=re.ASCII)
+        yield re.sub(r"\d", "9", answer, flags=re.ASCII)
+        yield re.sub(r"\d", "0", answer, flags=re.ASCII)
+    if answer[:1] in ("{", "["):
+        yield from _JSON
+
+
+def backwards(text: str) -> str:
+    """Return a text with its items in the other order; the text where it has no two items."""
+    value: Any = None
+    if text[:1] == "[":
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(text)
+    if isinstance(value, list):
+        return json.dumps(value[::-1])
+    words = re.findall(r"\w+", text)
+    in_order = iter(words[::-1])
+    return re.sub(r"\w+", lambda _: next(in_order), text)

@@ -17,12 +17,18 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text
 from grpo_core.verify.conversation import Conversation, Conversations
-from grpo_core.verify.playing import Played, Player, play
+from grpo_core.verify.playing import Played, Player, play, scripted
 
 CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
 _MOST_QUOTED = 3
 """Quoted words of a prompt that a player says."""
+_EXAMPLE = re.compile(
+    r"(?:such as|for example|for instance|e\.g\.|as in|like|(?:as|write|say|reply)(?=:))[ :,]+"
+    r"[\"'`]?(\w[\w-]*(?: [\w.-]*\w){0,2})"
+)
+_MOST_EXAMPLES = 6
+"""Possible examples of a prompt that a player says, one after the other."""
 _LONGEST_REPLY = 100_000
 """Characters of a reply to short turns after which a player stops talking."""
 IGNORANT: Mapping[str, str] = {
@@ -105,9 +111,11 @@ def ordinary_players(subject: Subject, index: int) -> Mapping[str, Player]:
     """Return players who say what policies say at first, for the task number `index`."""
     task, reference = subject.tasks[index], subject.references[index]
     others = [text for text in subject.references if text is not None and text != reference]
+    said = _examples(task)[: subject.env.max_turns]
     return {
         **{kind: always(text) for kind, text in IGNORANT.items()},
         **{f"{word!r}, as the prompt quotes it": always(word) for word in _quoted(task)},
+        **({"what the prompt may give as examples": scripted(said)} if said else {}),
         "the prompt, then an echo of each reply": echoing(task),
         **({} if reference is None else {"the reference": continued(reference)}),
         **({"the reference of another task": continued(others[0])} if others else {}),
@@ -118,6 +126,13 @@ def _quoted(task: Task[Any]) -> Sequence[str]:
     """Return what stands in quotation marks in the prompt: often what a policy may say."""
     found = re.findall(r"""(?<!\w)['"`“‘](\w[^'"`“”‘’\n]{0,18})['"`”’](?!\w)""", prompt_text(task))
     return list(dict.fromkeys(found))[:_MOST_QUOTED]
+
+
+def _examples(task: Task[Any]) -> list[str]:
+    """Return one to three words behind "such as" and the like: often what a policy may say."""
+    found = [match.split() for match in _EXAMPLE.findall(prompt_text(task))]
+    by_length = [[" ".join(words[:n]) for words in found if len(words) >= n] for n in (2, 1, 3)]
+    return list(dict.fromkeys(text for texts in by_length for text in texts))[:_MOST_EXAMPLES]
 
 
 class Clock:

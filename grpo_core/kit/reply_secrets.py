@@ -24,7 +24,13 @@ from grpo_core.kit.players import (
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
-from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
+from grpo_core.kit.subject import (
+    MIN_TASKS_FOR_SHARE,
+    Subject,
+    common_prefix,
+    describe_verdict,
+    task_label,
+)
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.playing import Player, scripted
@@ -62,10 +68,12 @@ def known_answers(subject: Subject) -> list[tuple[int, str]]:
     """
     if subject.env.answer_in_prompt:
         raise NotCheckedError("the environment declares answer_in_prompt = True")
+    bare = [subject.bare_answer(index) or "" for index in range(len(subject.answered))]
+    command = re.sub(r"\S*\Z", "", common_prefix(list(filter(None, bare))))  # as in "order "
     answers = [
         (index, answer)
         for index, (task, _) in enumerate(subject.answered)
-        if (answer := subject.bare_answer(index) or "").strip()
+        if (answer := bare[index].removeprefix(command)).strip()
         and not holds(prompt_text(task), answer)
     ][:MOST_SECRETS]
     if len(answers) < MIN_TASKS_FOR_SHARE or len({answer for _, answer in answers}) < 2:
@@ -104,8 +112,10 @@ async def check_secret(subject: Subject) -> str:
     require_dialogue(subject)
     answers, clock = known_answers(subject), Clock()
     words = [answer for _, answer in answers]
+    last_turns = [subject.last_turns[number] for number, _ in answers]
     wrong: Mapping[str, Sequence[str]] = {
         "a wrong answer": [*words[1:], words[0]],
+        "the last turn of another reference": [*last_turns[1:], last_turns[0]],
         **{kind: [text] * len(words) for kind, text in IGNORANT.items()},
     }
     await _check_opening(subject, answers)

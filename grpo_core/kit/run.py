@@ -94,7 +94,7 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.near": near_misses.check_near,
     "floor.spelling": spellings.check_spelling,
     "floor.digits": hostile_answers.check_digits,
-    "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
+    "floor.text": hostile_answers.check_characters,
     "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
     "floor.large": hostile_answers.check_large,
     "floor.cheats": hostile_answers.check_cheats,

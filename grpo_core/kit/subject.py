@@ -45,8 +45,9 @@ _LONGEST_ANSWER = 100
 """Environments truncate the answer of a verdict; one of this length or more may be truncated."""
 _LONGEST_WORDS = 30
 """Characters of a reference of several words that is an answer without anything around it."""
-_LONGEST_WORD = 200
-"""The same for a reference that is one word, such as a path."""
+_LONGEST = 200
+"""The same for a reference that is one word, such as a path, or a list of items."""
+_ITEMS = re.compile(r"[\w.-]+(?: \w+)?(?:(?:[,;] ?| [>|/<=-]+ )[\w.-]+(?: \w+)?)+")
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
@@ -346,10 +347,12 @@ class Subject:
 
     @cached_property
     def _whole_references(self) -> bool:
-        """Return whether the references are bare answers: lines that differ, of few or no words."""
+        """Return whether the references are bare answers: lines that differ, of few words or items."""
         texts = set(self.last_turns)
         return len(texts) >= 3 and all(
-            "\n" not in text and len(text) <= (_LONGEST_WORDS if " " in text else _LONGEST_WORD)
+            "\n" not in text
+            and len(text)
+            <= (_LONGEST_WORDS if " " in text and not _ITEMS.fullmatch(text) else _LONGEST)
             for text in texts
         )
 

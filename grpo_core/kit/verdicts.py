@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.kit.ordinary import ordinary_attempts
+from grpo_core.kit.ordinary import backwards, ordinary_attempts, with_other_numbers
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import attempt_verdicts, join_turns, split_turns
+from grpo_core.kit.scripts import attempt_verdicts, join_turns, split_turns, with_last_turn
 from grpo_core.kit.subject import (
     TOLERANCE,
     Attempt,
@@ -42,6 +42,8 @@ batch is begun after the time."""
 _SLOW_VERDICT = 0.02
 """Mean seconds of a verdict, in a worker, from which none are made for the sake of a past."""
 _LONG_REPLY = "and so on " * 200
+_EXTREME_TASKS = 3
+"""Tasks at which answers are tried that are as wrong as can be."""
 _AFTER_A_PAST = 8
 """Attempts that are judged again after each past."""
 
@@ -50,7 +52,22 @@ async def check_form(subject: Subject) -> str:
     """Check that right and wrong answers get verdicts."""
     attempts = ordinary_attempts(subject)
     await subject.scored_verdicts("an ordinary answer", attempts)
-    return f"{len(attempts)} right and wrong answers got verdicts with every part"
+    extremes = [] if subject.services else _extremes(subject)
+    if extremes:
+        await subject.scored_verdicts("an answer in the right form", extremes)
+    count = len(attempts) + len(extremes)
+    return f"{count} right and wrong answers got verdicts with every part"
+
+
+def _extremes(subject: Subject) -> list[Attempt]:
+    """Return answers in the right form that are as wrong as can be."""
+    attempts = list[Attempt]()
+    for index, (task, reference) in enumerate(subject.answered[:_EXTREME_TASKS]):
+        answer = subject.bare_answer(index) or subject.last_turns[index]
+        for text in dict.fromkeys([backwards(answer), *with_other_numbers(answer)]):
+            changed = subject.replace_answer(index, text) or with_last_turn(reference, text)
+            attempts.append((task, changed))
+    return attempts
 
 
 async def check_reference(subject: Subject) -> str:
