@@ -347,14 +347,9 @@ class Subject:
 
     @cached_property
     def _whole_references(self) -> bool:
-        """Return whether the references are bare answers: lines that differ, of few words or items."""
+        """Return whether the references are bare answers: lines that differ, of few words."""
         texts = set(self.last_turns)
-        return len(texts) >= 3 and all(
-            "\n" not in text
-            and len(text)
-            <= (_LONGEST_WORDS if " " in text and not _ITEMS.fullmatch(text) else _LONGEST)
-            for text in texts
-        )
+        return len(texts) >= 3 and all(map(_is_answer, texts))
 
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
@@ -451,6 +446,12 @@ def are_cut(answers: Sequence[str | None], texts: Sequence[str]) -> bool:
         and len(set(texts)) > 2
         and all(text.startswith(answer or "") for text, answer in zip(texts, answers, strict=True))
     )
+
+
+def _is_answer(text: str) -> bool:
+    """Return whether a text is as short as an answer, a list of items, or one word."""
+    is_prose = " " in text and _ITEMS.fullmatch(text) is None
+    return "\n" not in text and len(text) <= (_LONGEST_WORDS if is_prose else _LONGEST)
 
 
 def with_leading_zeros(answer: str, text: str) -> str:
