@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
+from grpo_core.kit.forms import are_cut
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns
-from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, are_cut, task_keys
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
 from grpo_core.kit.texts import CONSTANTS
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task, Verdict

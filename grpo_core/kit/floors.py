@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
+from grpo_core.kit.forms import common_prefix
 from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
@@ -18,7 +19,6 @@ from grpo_core.kit.subject import (
     TOLERANCE,
     Attempt,
     Subject,
-    common_prefix,
     describe_verdict,
     task_label,
 )

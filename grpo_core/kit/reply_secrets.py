@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS
+from grpo_core.kit.forms import common_prefix
 from grpo_core.kit.players import (
     IGNORANT,
     Clock,
@@ -24,13 +25,7 @@ from grpo_core.kit.players import (
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
-from grpo_core.kit.subject import (
-    MIN_TASKS_FOR_SHARE,
-    Subject,
-    common_prefix,
-    describe_verdict,
-    task_label,
-)
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.playing import Player, scripted

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from grpo_core.kit.forms import common_prefix
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.players import Clock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns, with_last_turn
-from grpo_core.kit.subject import Attempt, Subject, common_prefix
+from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.texts import COMMANDS, EXECUTABLE, MARKER
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.spec import Spec

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.agent_plays import AgentPlays
+from grpo_core.kit.forms import (
+    Form,
+    are_cut,
+    common_prefix,
+    form_of,
+    is_answer,
+    json_parts,
+    tagged_parts,
+    with_leading_zeros,
+)
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
 from grpo_core.kit.scripts import (
@@ -43,11 +51,6 @@ _LONGEST_ERROR = 200
 """Characters of an error in a message."""
 _LONGEST_ANSWER = 100
 """Environments truncate the answer of a verdict; one of this length or more may be truncated."""
-_LONGEST_WORDS = 30
-"""Characters of a reference of several words that is an answer without anything around it."""
-_LONGEST = 200
-"""The same for a reference that is one word, such as a path, or a list of items."""
-_ITEMS = re.compile(r"[\w.-]+(?: \w+)?(?:(?:[,;] ?| [>|/<=-]+ )[\w.-]+(?: \w+)?)+")
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
@@ -56,14 +59,6 @@ _OF_AGENT = re.compile(r"\A.*the agent of environment .* failed for TaskKey\([^)
 
 Attempt = tuple[Task[Any], str]
 """A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The text around the answer in the environment's references, such as a pair of tags."""
-
-    before: str = ""
-    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +275,9 @@ class Subject:
         whole = all(
             a is None or a == t.strip() for a, t in zip(answers, self.last_turns, strict=True)
         )
-        if whole and (in_tags := _tagged_parts(self.last_turns)):
+        if whole and (in_tags := tagged_parts(self.last_turns)):
             return list(in_tags)
-        if None in answers and (in_json := _json_parts(self.last_turns)):
+        if None in answers and (in_json := json_parts(self.last_turns)):
             return list(in_json)
         if are_cut(answers, self.last_turns) or self._end_alike:
             return [None] * len(answers)
@@ -318,7 +313,7 @@ class Subject:
             return Form()
         before = common_prefix(texts)
         after = common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
-        return _form_of(before, after)
+        return form_of(before, after)
 
     @cached_property
     def shared_form(self) -> Form:
@@ -328,7 +323,7 @@ class Subject:
             return self.form
         before = re.sub(r"[\w.+-]*\Z", "", common_prefix(texts))
         rest = [text[len(before) :][::-1] for text in texts]
-        return _form_of(before, common_prefix(rest)[::-1])
+        return form_of(before, common_prefix(rest)[::-1])
 
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
@@ -349,7 +344,7 @@ class Subject:
     def _whole_references(self) -> bool:
         """Return whether the references are bare answers: lines that differ, of few words."""
         texts = set(self.last_turns)
-        return len(texts) >= 3 and all(map(_is_answer, texts))
+        return len(texts) >= 3 and all(map(is_answer, texts))
 
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
@@ -439,61 +434,6 @@ def task_keys(
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
 
 
-def are_cut(answers: Sequence[str | None], texts: Sequence[str]) -> bool:
-    """Return whether answers are the same beginning of different texts, cut before they differ."""
-    return (
-        len(set(answers)) == 1
-        and len(set(texts)) > 2
-        and all(text.startswith(answer or "") for text, answer in zip(texts, answers, strict=True))
-    )
-
-
-def _is_answer(text: str) -> bool:
-    """Return whether a text is as short as an answer, a list of items, or one word."""
-    is_prose = " " in text and _ITEMS.fullmatch(text) is None
-    return "\n" not in text and len(text) <= (_LONGEST_WORDS if is_prose else _LONGEST)
-
-
-def with_leading_zeros(answer: str, text: str) -> str:
-    """Return a whole number with the zeros that stand before it in a text."""
-    zeros = re.search(r"(?<![\w.])0+\Z", text.rpartition(answer)[0], re.ASCII)
-    return zeros[0] + answer if zeros and answer.isdecimal() else answer
-
-
-def _tagged_parts(texts: Sequence[str]) -> list[str] | None:
-    """Return what stands in the last tag of each text; None unless all have the same around it."""
-    parts = [re.fullmatch(r"(.*<(\w+)>)(.*)(</\2>.*)", text, re.DOTALL) for text in texts]
-    frames = {(part[1], part[4]) for part in parts if part}
-    return [part[3] for part in parts if part] if len(frames) == 1 and None not in parts else None
-
-
-def _json_parts(texts: Sequence[str]) -> list[str] | None:
-    """Return the object or list of JSON in each text; None unless all have it in the same frame."""
-    parts, frames = list[str](), set[tuple[str, str]]()
-    for text in texts:
-        start = re.search(r"[\[{]", text)
-        if start is None:
-            return None
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, start.start())
-        except (ValueError, RecursionError):
-            return None
-        parts.append(text[start.start() : end])
-        frames.add((text[: start.start()], text[end:]))
-    return parts if len(frames) == 1 else None
-
-
-def _form_of(before: str, after: str) -> Form:
-    """Return the form of answers with this common beginning and end.
-
-    Words that are cut belong to the answers; so does what they share inside of a tag.
-    """
-    tag = re.search(r"\A.*<(\w+)>(?=[^<>]*\Z)", before, re.DOTALL)
-    if tag is not None and f"</{tag[1]}>" in after:
-        return Form(tag[0], after[after.index(f"</{tag[1]}>") :])
-    return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
-
-
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
     """Return each text as a reply to each canary task."""
     return [
@@ -501,12 +441,6 @@ def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
         for task in subject.env.canaries()
         for text in texts
     ]
-
-
-def common_prefix(texts: Sequence[str]) -> str:
-    """Return the longest common prefix."""
-    columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
-    return "".join(column[0] for column in columns)
 
 
 def describe_verdict(verdict: Verdict) -> str:
