@@ -1,7 +1,7 @@
 """The register of planted faults and of honest designs by which the kit's checks are measured.
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
-`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh9`, are
+`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh10`, are
 the fresh parts: their authors did not look at the checks. After each part was scored, the faults
 that the checks had missed in it were worked on, before the next part was scored.
 """
@@ -15,15 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from grpo_core import Environment
 
 FOLDER = Path(__file__).parent
 Part = Literal[
-    "dev", "fresh", "fresh2", "fresh3", "fresh4", "fresh5", "fresh6", "fresh7", "fresh8", "fresh9"
-]
-PARTS: tuple[Part, ...] = (
     "dev",
     "fresh",
     "fresh2",
@@ -34,7 +31,9 @@ PARTS: tuple[Part, ...] = (
     "fresh7",
     "fresh8",
     "fresh9",
-)
+    "fresh10",
+]
+PARTS: tuple[Part, ...] = get_args(Part)
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
 

@@ -1,6 +1,6 @@
 """Measure the kit's checks by the catalogue: how many faults they find, what they condemn wrongly.
 
-    python tests/kit/score.py [--part dev|fresh|fresh2|fresh3|fresh4|fresh5|fresh6|fresh7|fresh8|fresh9] [--only NAME] [--theme THEME]
+    python tests/kit/score.py [--part dev|fresh|fresh2|...|fresh10] [--only NAME] [--theme THEME]
         [--quick] [--write] [--least SHARE] [--jobs N]
 
 Each environment is checked in a process of its own, in an empty folder that is also its home. A
