@@ -31,8 +31,9 @@ async def measure_growth_of(
     """Return what `measure_growth` returns for verdicts; None if there are no attempts.
 
     Every second answer is one of its own, and every fourth a long one. Where tasks are made
-    quickly, every fourth verdict is on the right answer to a task of its own, since a run has new
-    tasks in each step; the attempts of agents are recorded, and stay with their tasks.
+    quickly, one is made for each verdict, and every fourth verdict is on the right answer to it,
+    since a run has new tasks in each step; the attempts of agents are recorded, and stay with their
+    tasks.
 
     Args:
         judge: Makes the verdicts.
@@ -50,10 +51,10 @@ async def measure_growth_of(
     async def judge_answer(number: int) -> None:
         task, text = attempts[number % len(attempts)]
         task = replace(task)  # an object of its own, as the tasks of a run are
-        if makes_tasks and number % 4 == 0:
+        if makes_tasks:
             with contextlib.suppress(Exception):  # the subject of task.made
                 new = judge.env.task(replace(key, index=number % size))
-                if not isinstance(judge.env, AgentEnvironment):
+                if number % 4 == 0 and not isinstance(judge.env, AgentEnvironment):
                     task, text = new, join_turns(check_reference(judge.env.reference(new))) or text
         unseen = f"{10**6 + number}{' and more' * (_LONG_WORDS if number % 4 == 3 else 0)}"
         if number % 2:
