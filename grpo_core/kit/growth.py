@@ -25,6 +25,10 @@ _MORE_ROUNDS = 12
 """Measurements where memory grew in each of the first ones: a cache may be full in the end."""
 _SECONDS = 2.0
 """No further round begins after this time."""
+_LONGER = 3
+"""How many times longer it goes on where the process has grown as in the next two."""
+_GROWN_MB, _GROWN_MB_EACH = 5.0, 0.05
+"""Growth in all, and for each verdict, that may be kept."""
 _ENOUGH = 200
 """After fewer verdicts, libraries may still be filling their tables."""
 _WARM_UP = 20
@@ -60,11 +64,17 @@ async def measure_growth(judge: Callable[[int], Awaitable[object]]) -> dict[str,
 async def _measure_rounds(judge: Callable[[int], Awaitable[object]]) -> dict[str, Any]:
     kept, slopes, number = _traced_bytes(), list[float](), _WARM_UP
     before, started = resident_mb(), time.monotonic()
+
+    def is_late() -> bool:
+        grown = resident_mb() - before
+        is_growing = grown > max(_GROWN_MB, _GROWN_MB_EACH * (number - _WARM_UP))
+        return time.monotonic() - started > _SECONDS * (_LONGER if is_growing else 1)
+
     while len(slopes) < _ROUNDS or (
         len(slopes) < _MORE_ROUNDS and min(slopes[-3:]) > _SUSPICIOUS_BYTES
     ):
         first = number
-        while number < first + _ROUND and time.monotonic() - started < _SECONDS:
+        while number < first + _ROUND and not is_late():
             await judge(number)
             number += 1
         if number == first:
