@@ -1,0 +1,32 @@
+"""Rows of ferries, with prompts that say too much or too little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from catalogue import fault
+
+from grpo_env_dataset.env import Config, Dataset
+
+ROWS = str(Path(__file__).with_name("rows_fresh10.jsonl"))
+REWARD = f"{Path(__file__).with_name('rewards_fresh10.py')}:minutes_under_way"
+
+
+def _with_log() -> Dataset:
+    return FerryWithItsLog(
+        Config(path=ROWS, prompt="{current} {question}\nFrom the log: {log}", reward="number")
+    )
+
+
+def _without_current() -> Dataset:
+    return FerryQuestionAlone(Config(path=ROWS, prompt="{question}", reward=REWARD))
+
+
+@fault("the user's prompt holds the answer", "task.secret", build=_with_log)
+class FerryWithItsLog(Dataset):
+    """Adds the log of the passage as background, which was written after the arrival."""
+
+
+@fault("the user's prompt is too narrow for its rows", "task.ambiguous", build=_without_current)
+class FerryQuestionAlone(Dataset):
+    """Asks the question of a row; what it says of the current is a field of its own."""
