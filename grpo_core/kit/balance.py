@@ -12,6 +12,7 @@ from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.forms import are_cut
+from grpo_core.kit.players import quoted_in
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
@@ -83,6 +84,8 @@ async def check_constant(subject: Subject) -> str:
         if not subject.services
         else []
     )
+    if not subject.services:
+        common += [subject.reply_variants(word)[-1] for word in _quoted_in_all(subject)]
     constants = constant_answers((text for _, text in subject.answered), common)
     if words := (subject.form.before + subject.form.after).strip():  # what all answers share
         constants = [*constants, words]
@@ -102,6 +105,12 @@ async def check_constant(subject: Subject) -> str:
         f"the best of {len(constants)} constant answers passes {best.passed} of "
         f"{len(subject.sample)} tasks" + (f" ({shorten(best.answer)})" if best.passed else "")
     )
+
+
+def _quoted_in_all(subject: Subject) -> list[str]:
+    """Return what all prompts quote: an answer that may be given to any of them."""
+    quoted = [quoted_in(task) for task in subject.sample]
+    return [word for word in quoted[0] if all(word in others for others in quoted)]
 
 
 async def _promising(subject: Subject) -> list[str]:

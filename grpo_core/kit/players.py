@@ -114,7 +114,7 @@ def ordinary_players(subject: Subject, index: int) -> Mapping[str, Player]:
     said = _examples(task)[: subject.env.max_turns]
     return {
         **{kind: always(text) for kind, text in IGNORANT.items()},
-        **{f"{word!r}, as the prompt quotes it": always(word) for word in _quoted(task)},
+        **{f"{word!r}, as the prompt quotes it": always(word) for word in quoted_in(task)},
         **({"what the prompt may give as examples": scripted(said)} if said else {}),
         "the prompt, then an echo of each reply": echoing(task),
         **({} if reference is None else {"the reference": continued(reference)}),
@@ -122,7 +122,7 @@ def ordinary_players(subject: Subject, index: int) -> Mapping[str, Player]:
     }
 
 
-def _quoted(task: Task[Any]) -> Sequence[str]:
+def quoted_in(task: Task[Any]) -> Sequence[str]:
     """Return what stands in quotation marks in the prompt: often what a policy may say."""
     found = re.findall(r"""(?<!\w)['"`“‘](\w[^'"`“”‘’\n]{0,18})['"`”’](?!\w)""", prompt_text(task))
     return list(dict.fromkeys(found))[:_MOST_QUOTED]

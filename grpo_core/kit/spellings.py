@@ -256,7 +256,8 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
 
     These are tried where that is what is asked for: where most answers are found so in their own
     prompt, and either the right spelling is there, too, or no other prompt has it. Where most
-    answers have capitals inside their words, the case is what is asked for, anyway; and so are
+    answers have capitals inside their words, or the case tells words of answers apart, it is what
+    is asked for, anyway; and so are
     accents where only they tell words of right answers apart, or where nearly all answers have
     some, and the order where the prompt speaks of one.
     """
@@ -269,6 +270,7 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
     right = [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
     accented = sum(_without_accents(text) != text for text in right)
     accents_tell = accented >= _ACCENTED * len(right) or _accents_tell_words_apart(right)
+    case_tells = _case_tells_words_apart([answer for _, _, answer in known])
     attempts: dict[str, list[Attempt]] = {}
     for place, (index, task, answer) in enumerate(known):
         kinds = {
@@ -284,7 +286,7 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
         }
         others = [prompt for number, prompt in enumerate(prompts) if number != place]
         asked_for = {
-            "in another case": bool(_MIXED_CASE.search(answer)),
+            "in another case": case_tells or bool(_MIXED_CASE.search(answer)),
             "without its accents": accents_tell,
             "in the order of the prompt": asks_for_order(prompts[place]),
         }
@@ -313,6 +315,13 @@ def _distinguishes(
     if _holds(prompt, answer):
         return True
     return not subject.env.answer_in_prompt and not any(_holds(other, text) for other in others)
+
+
+def _case_tells_words_apart(answers: Sequence[str]) -> bool:
+    """Return whether two words of short answers are the same but for their case, as mW and MW."""
+    short = [answer for answer in answers if len(answer.split()) <= _FEW_WORDS]
+    words = {word for answer in short for word in re.findall(r"[^\W\d_]+", answer)}
+    return len({word.casefold() for word in words}) < len(words)
 
 
 def _without_accents(text: str) -> str:

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 from bases_g_fresh10 import WHITE, chat, judged, wanted
 
@@ -97,7 +97,7 @@ class Garden:
 def is_peaceful(order: Sequence[str], garden: Garden) -> bool:
     """Return whether no neighbours are enemies."""
     enemies = {frozenset(pair) for pair in garden.enemies}
-    return not any(frozenset(pair) in enemies for pair in zip(order, order[1:], strict=False))
+    return not any(frozenset(pair) in enemies for pair in pairwise(order))
 
 
 class GardenBeds(Environment[Garden]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,7 +36,7 @@ class DominoChains(Environment[Bones]):
         rng = key.rng()
         while True:
             ends = [rng.randint(0, 6) for _ in range(6 + round(4 * key.level))]
-            solved = tuple(zip(ends, ends[1:], strict=False))
+            solved = tuple(itertools.pairwise(ends))
             stones = [tuple(sorted(stone, reverse=rng.random() < 0.5)) for stone in solved]
             rng.shuffle(stones)
             question = "Stones: " + " ".join(f"{a}-{b}" for a, b in stones)
@@ -58,7 +59,7 @@ class DominoChains(Environment[Bones]):
 
 def _is_chain(stones: list[tuple[int, ...]]) -> bool:
     """Return whether neighbouring halves are equal."""
-    return all(one[1] == two[0] for one, two in zip(stones, stones[1:], strict=False))
+    return all(one[1] == two[0] for one, two in itertools.pairwise(stones))
 
 
 @dataclass(frozen=True)
