@@ -255,11 +255,10 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
     """Return answers in the case, with the accents or in the order of the prompt, by kind.
 
     These are tried where that is what is asked for: where most answers are found so in their own
-    prompt, and either the right spelling is there, too, or no other prompt has it. Where most
-    answers have capitals inside their words, or the case tells words of answers apart, it is what
-    is asked for, anyway; and so are
-    accents where only they tell words of right answers apart, or where nearly all answers have
-    some, and the order where the prompt speaks of one.
+    prompt, and either the right spelling is there, too, or no other prompt has it. The case is what
+    is asked for, anyway, where most answers have capitals inside their words or it tells words of
+    answers apart; accents are, where they alone tell words apart or nearly all answers have some;
+    and the order is, where the prompt speaks of one.
     """
     known = [
         (index, task, answer)
