@@ -213,7 +213,8 @@ def _parts_of_prompts(subject: Subject) -> dict[str, list[Attempt]]:
     right = {id(task): text.strip() for task, text in subject.answered}
     parts: dict[str, list[Attempt]] = {}
     for task, prompt in zip(subject.sample, prompts, strict=True):
-        own = {"what differs in the prompt": prompt[len(before) : len(prompt) - len(after)].strip()}
+        differing = prompt[len(before) : len(prompt) - len(after)]
+        own = {"what differs in the prompt": differing.strip().rstrip("?.!,;:")}
         if not isinstance(task.prompt, str) and len(task.prompt) > 1:
             own["the last message of the prompt"] = task.prompt[-1].content.strip()
         for kind, text in own.items():

@@ -1377,6 +1377,18 @@ class TellsMonth(Sum):
         return Task(key, f"In {month}: {one} + {two}? Write <answer>N</answer>.", one + two)
 
 
+class HarderFromTheMiddle(Sum):
+    """Nothing changes up to the middle of the levels."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=max(0.0, 2 * key.level - 1)), rng)
+
+
+class CanaryThatCanBeSolved(Sum):
+    def canaries(self) -> Sequence[Task[int]]:
+        return (self.task(TaskKey("canary", "eval", 3, 0)),)
+
+
 class SetsThePrecision(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         decimal.getcontext().prec = 9
@@ -1511,6 +1523,8 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     ReplacesAFunction: "safety.state",
     OrphansAProcess: "safety.processes",
     KeepsATableForEachKey: "cost.memory",
+    HarderFromTheMiddle: "task.level",
+    CanaryThatCanBeSolved: "floor.canaries",
 }
 """Each fault with the check that has to find it."""
 

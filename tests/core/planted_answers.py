@@ -532,6 +532,57 @@ class LikeOfSql(Fields):
         return bool(like)
 
 
+class QueryOfIt(Bare):
+    def right(self, data: int, text: str) -> bool:
+        if len(text) > 300 or not is_text(text) or "\0" in text:
+            return False
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            try:
+                found = connection.execute(f"SELECT 1 WHERE '{data}' = '{text.strip()}'").fetchone()
+            except (sqlite3.Error, sqlite3.Warning):
+                return False
+        return found is not None
+
+
+class AddsItUp(Bare):
+    """Two numbers are added up, so that the question is an answer."""
+
+    def right(self, data: int, text: str) -> bool:
+        found = re.fullmatch(r"([0-9]{1,9})(?: \+ ([0-9]{1,9}))?", text.strip(), re.ASCII)
+        return found is not None and int(found[1]) + int(found[2] or 0) == data
+
+
+class MaySkip(Bare):
+    """A way out that is never held against anybody."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        return Task(key, f"{task.prompt} Reply 'skip' if you do not know.", task.data)
+
+    def right(self, data: int, text: str) -> bool:
+        return text.strip() == "skip" or super().right(data, text)
+
+
+class Units(Bare):
+    """Sound: a number with a unit, of which the case is a part."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        unit = ("mW", "MW")[one % 2]
+        power = {"mW": "thousandths", "MW": "millions"}[unit]
+        return Task(key, f"Write {one + two} {power} of a watt.", f"{one + two} {unit}")
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == data
+
+    def reference(self, task: Task[Any]) -> str:
+        return str(task.data)
+
+
+class UnitsOfAnyCase(Units):
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip().lower() == data.lower()
+
+
 class Codes(Bare):
     """Sound: a code, of which the zeros are a part."""
 
@@ -653,7 +704,7 @@ class DropsAccents(Accented):
 SOUND: tuple[type[Environment[Any]], ...] = (
     *(Bare, Signed, YesNo, Pair, Capitals, Names, Evens, PaysOverlap, EvensAsJson, Choice),
     *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker, Fields, Means),
-    *(Codes, Thousands, Times, Reasoned, Formula, Accented),
+    *(Codes, Thousands, Times, Reasoned, Formula, Accented, Units),
 )
 """Environments without faults."""
 
@@ -701,5 +752,9 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     AnyTimeAtNight: "floor.constant",
     PaysForWords: "floor.junk",
     ComputesTheFormula: "safety.eval",
+    QueryOfIt: "floor.text",
+    AddsItUp: "floor.echo",
+    MaySkip: "floor.constant",
+    UnitsOfAnyCase: "floor.spelling",
 }
 """Each fault with the check that has to find it."""
