@@ -230,9 +230,10 @@ async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) ->
     if right.reward is None or subject.env.open_ended:
         return
     least = _FOR_ECHO * (right.reward - subject.env.floor)
-    if all(_holds_form(subject, text) for _, text in echoes):  # an example of an answer
-        verdicts = await subject.verdicts(subject.other_references)
-        wrong = Floor.of("", [verdict for verdict in verdicts if not verdict.passed])
+    others = subject.other_references
+    if others and all(_holds_form(subject, text) for _, text in echoes):  # an example of an answer
+        answers = await subject.verdicts(others)
+        wrong = Floor.of("", [verdict for verdict in answers if not verdict.passed])
         if wrong.reward is not None:  # what any answer in that form earns
             least += wrong.reward - subject.env.floor
     verdicts = await subject.verdicts(echoes)

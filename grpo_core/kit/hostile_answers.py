@@ -102,8 +102,7 @@ async def check_digits(subject: Subject) -> str:
         for text in with_other_numbers(subject.bare_answer(index) or "")
         if (changed := subject.replace_answer(index, text)) is not None
     ]
-    if attempts:
-        await subject.scored_verdicts("an answer with other numbers", attempts)
+    await subject.must_be_scored("an answer with other numbers", attempts)
     return f"{summary}; {len(attempts)} answers with other numbers get verdicts"
 
 

@@ -165,6 +165,15 @@ class Subject:
         settings = VerifyConfig(isolation="inline", timeout_seconds=min(self.replies.seconds, 2.0))
         return IsolatedReplies(self.env, settings=settings)
 
+    async def must_be_scored(self, kind: str, attempts: Sequence[Attempt]) -> None:
+        """Raise BrokenPromiseError if an attempt has no verdict.
+
+        So few are judged at once that one that hangs ends the check. The arguments are those of
+        `scored_verdicts`.
+        """
+        for start in range(0, len(attempts), _CHUNK_SIZE):
+            await self.scored_verdicts(kind, attempts[start : start + _CHUNK_SIZE])
+
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
 

@@ -53,8 +53,7 @@ async def check_form(subject: Subject) -> str:
     attempts = ordinary_attempts(subject)
     await subject.scored_verdicts("an ordinary answer", attempts)
     extremes = [] if subject.services else _extremes(subject)
-    if extremes:
-        await subject.scored_verdicts("an answer in the right form", extremes)
+    await subject.must_be_scored("an answer in the right form", extremes)
     count = len(attempts) + len(extremes)
     return f"{count} right and wrong answers got verdicts with every part"
 
