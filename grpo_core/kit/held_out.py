@@ -113,6 +113,13 @@ async def _check_paraphrases(
         shared = list[tuple[Task[Any], Task[Any]]]()
         for question, task in [] if subject.reference_error else held_out.items():
             alike = reworded.get(form(question, ignored), [])
+            if form is _content:
+                wording = wordings.intersection(_words(question))
+                alike = [
+                    other
+                    for other in alike
+                    if wordings.intersection(_words(normalized_prompt(other))) != wording
+                ]
             if not alike or question in questions or await subject.verifier.reference(task) is None:
                 continue
             if await answer_was_trained(subject, task, alike):
