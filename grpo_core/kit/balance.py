@@ -32,8 +32,8 @@ _MANY_TASKS = 120
 """Tasks over which a share is taken, where they are made quickly."""
 _SECONDS = 0.6
 """How long more tasks are made, and constants tried on them."""
-_MOST_FORMED = 600
-"""Answers in the form of references that are tried on a few tasks."""
+_MOST_FORMED, _FORMED_SECONDS = 160, 0.1
+"""Answers in the form of references that are tried on a few tasks, and how long."""
 _AT_ONCE = 40
 """Of these, so many are judged at once."""
 _MOST_RETRIED = 2
@@ -127,7 +127,7 @@ async def _promising(subject: Subject) -> list[str]:
     texts = [subject.reply_variants(answer)[-1] for answer in _of_the_same_form(answers)]
     started, passing = time.monotonic(), list[str]()
     for start in range(0, len(texts), _AT_ONCE):
-        if time.monotonic() - started > _SECONDS:
+        if time.monotonic() - started > _FORMED_SECONDS:
             break
         passing += await _passing(subject, tasks[0], texts[start : start + _AT_ONCE])
     for task in tasks[1:]:

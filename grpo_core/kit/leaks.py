@@ -26,7 +26,7 @@ _LABEL = (
     r"(?:answers?|correct|expected|expects?|key|reference|results?|solutions?)\W{0,3}(?:is\W+)?"
 )
 """What stands before an answer that the prompt gives away as such."""
-_MAX_CHARACTERS = 60_000
+_MAX_CHARACTERS = 35_000
 """Characters of all prompts in which answers are looked for."""
 
 

@@ -16,8 +16,8 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Split, Task, TaskKey
 from grpo_core.verify.checks import size_of
 
-_PURE_SECONDS = 0.5
-"""No further task of the wide sample is made again after this time."""
+_PURE_SECONDS, _ANEW_SECONDS = 0.25, 0.1
+"""No further task of the wide sample is made again, nor by a new environment, after this time."""
 
 
 async def check_made(subject: Subject) -> str:
@@ -102,7 +102,7 @@ async def _made_by_another(subject: Subject) -> list[tuple[Task[Any], bool]]:
     made, _ = await in_time(
         lambda task: _is_same_again(another, task),
         [*subject.tasks, *subject.wide.tasks][::-1],
-        seconds=_PURE_SECONDS,
+        seconds=_ANEW_SECONDS,
         limit=env.timeout_seconds,
     )
     return made

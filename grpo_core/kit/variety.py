@@ -29,7 +29,7 @@ _OF_REPEATED = 0.1
 """The share of the tasks with a repeated prompt that may be ambiguous in a stream."""
 _LEAST_AMBIGUOUS = 3
 """Fewer ambiguous tasks of a stream may be chance."""
-_MOST_FURTHER, _FURTHER_SECONDS = 4000, 0.6
+_MOST_FURTHER, _FURTHER_SECONDS = 4000, 0.2
 """The most further tasks of a stream, and the time after which no further one is made."""
 _FEW = 32
 """Fewer different tasks are learned by heart."""

@@ -36,7 +36,7 @@ from grpo_core.verify.engine import Verifier
 
 _TIMEOUT_SECONDS = 10.0
 """The timeout of a verdict with data or services that fail."""
-_PAST, _PAST_AT_ONCE, _PAST_SECONDS = 600, 50, 0.3
+_PAST, _PAST_AT_ONCE, _PAST_SECONDS = 600, 50, 0.2
 """How many replies of one kind are judged, in batches, before verdicts are compared; no further
 batch is begun after the time."""
 _SLOW_VERDICT = 0.02
