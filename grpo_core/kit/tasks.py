@@ -6,9 +6,10 @@ import pickle
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+from grpo_core.calls.deadline import within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject, task_label
@@ -74,7 +75,7 @@ async def check_pure(subject: Subject) -> str:
     if other is not None:
         raise BrokenPromiseError(
             f"task() gave another task for {other.key} in a new environment of the class, which "
-            "had been asked for other tasks before; let a task depend on nothing but its key and "
+            "was asked for tasks in another order; let a task depend on nothing but its key and "
             "the config"
         )
     new = f"; {len(fresh)} also in a new environment" if fresh else ""
@@ -105,6 +106,8 @@ async def _made_by_another(subject: Subject) -> list[tuple[Task[Any], bool]]:
         seconds=_ANEW_SECONDS,
         limit=env.timeout_seconds,
     )
+    with suppress(Exception):  # what is asked here is the tasks
+        await within(another.close(), env.timeout_seconds)
     return made
 
 

@@ -157,7 +157,7 @@ class WagonWeights(Environment[int]):
 
     @staticmethod
     def weighed(text: str) -> str:
-        """Return what stands in the tag, "" if it is no number."""
+        """Return the number in the tag as it is written, or "" if there is none."""
         block = xml_tag(text, tag="kg")
         inner = block.content.strip(WHITE) if block else ""
         return inner if re.fullmatch("[1-9][0-9]{0,8}", inner, re.ASCII) else ""

@@ -71,7 +71,7 @@ class GuestInAHurry(CoatCheck):
 
 @fault("the environment speaks for the policy", "reply.form", "reply.echo")
 class AttendantTakesNotes(CoatCheck):
-    """A note of what is known so far is put into the mouth of the policy after each answer."""
+    """After each answer the environment adds a note as if the policy had written it."""
 
     async def reply(
         self, task: Task[Rack], messages: Sequence[Message]

@@ -133,7 +133,7 @@ class PowerNotTooFarOff(PowerOfAResistor):
 
 @fault("text that is not a number is an error", "floor.junk", "verdict.form")
 class ShareAsADecimal(ShareOfTheBill):
-    """A reply that is no number was meant to be caught, but not this exception."""
+    """The author meant to catch replies that are not numbers, and caught another exception."""
 
     def right(self, bill: tuple[int, int, int], text: str) -> bool:
         try:

@@ -24,7 +24,7 @@ class ArrivesBeforeTen(TrailArrival):
 
 @fault("a verdict is of the wrong type", "verdict.form", "declared.contract")
 class PascalsWithoutAVerdict(PressureInPascals):
-    """Returns at once where a reply is no number, and only the reward."""
+    """Returns early if a reply is not a number, and then returns the reward alone."""
 
     def verify(self, task: Task[str], rollout: Rollout) -> Any:
         answer = spoken(rollout)

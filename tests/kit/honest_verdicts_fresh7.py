@@ -59,7 +59,7 @@ class AnyLineOfCron(Environment[int]):
 
 
 def _listed(field: str) -> set[int]:
-    """Return the numbers of a list with commas; none if it is no list of different numbers."""
+    """Return the numbers of a list with commas; an empty set unless they all differ."""
     texts = field.split(",")
     if not all(re.fullmatch("0|[1-9][0-9]?", text) for text in texts):
         return set()
