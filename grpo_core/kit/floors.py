@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from grpo_core.kit.forms import common_prefix
+from grpo_core.kit.forms import common_prefix, whole_words
 from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
@@ -38,6 +38,7 @@ _ACCOUNT = (
 """The words by which an explanation is known, without one."""
 _SHARED_WORDS = 3
 """With fewer words that all references share there is no text around their answers."""
+_DIFFERING = "what differs in the prompt"
 _TIMES = 20
 """How often a long account says the same."""
 _MOST_TURNS = 20
@@ -80,10 +81,10 @@ async def check_junk(subject: Subject) -> str:
     form_parts = await _form_parts(subject)
     _check_pay_for_form(subject, form_parts)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
-    right = {text.strip() for _, text in [*subject.answered, *subject.wide.answered]}
+    right = {_spoken(text) for _, text in [*subject.answered, *subject.wide.answered]}
     for kind, text, replies in _junk(subject):
         for reply in replies:
-            if reply.strip() in right:
+            if _spoken(reply) in right:
                 continue
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
             kinds += 1
@@ -124,12 +125,18 @@ def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
     words = {"the words of all references, in another order": shared} if shared else {}
     accounts = {"words of an account": _ACCOUNT, "a long account": f"{_ACCOUNT}\n" * _TIMES}
     for kind, text in {**JUNK, **accounts, **words}.items():
-        yield kind, text, list(filter(None, subject.reply_variants(text)))  # floor.empty: silence
+        replies = [*subject.reply_variants(text), subject.frame.before + text + subject.frame.after]
+        yield kind, text, list(filter(None, dict.fromkeys(replies)))  # floor.empty: silence
     turns = min(subject.env.max_turns, _MOST_TURNS)
     if turns > 1 and not subject.has_agents:
         word = JUNK["a word"]
         talk = join_turns([word] * turns)
         yield f"a word at each of {turns} turns", talk, [talk]
+
+
+def _spoken(text: str) -> str:
+    """Return the words of a text without the marks between them; a text without words as it is."""
+    return " ".join(re.findall(r"\w+", text)) or text.strip()
 
 
 def _shared_words(subject: Subject) -> str:
@@ -196,7 +203,11 @@ async def check_echo(subject: Subject) -> str:
             candidates.setdefault(
                 ("the prompt echoed", "the prompt in the form of an answer")[number], []
             ).append((task, text))
-    summary = await _must_rarely_pass(subject, candidates | _parts_of_prompts(subject))
+    parts = _parts_of_prompts(subject)
+    differing = {kind: parts.pop(kind) for kind in (_DIFFERING,) if kind in parts}
+    summary = await _must_rarely_pass(subject, candidates | parts)
+    if differing:  # a text to correct may be paid by the share of its words that are right
+        summary += f"; {await _must_rarely_pass(subject, differing, unpaid=False)}"
     await _check_words_of_prompt(subject, candidates["the prompt echoed"])
     return summary
 
@@ -207,18 +218,20 @@ def _parts_of_prompts(subject: Subject) -> dict[str, list[Attempt]]:
     They are the last message, where there are several, and what differs from prompt to prompt.
     """
     prompts = [prompt_text(task) for task in subject.sample]
-    before = re.sub(r"\S*\Z", "", common_prefix(prompts))
+    before = whole_words(common_prefix(prompts))
     rest = [prompt[len(before) :][::-1] for prompt in prompts]
-    after = re.sub(r"\S*\Z", "", common_prefix(rest))[::-1]
-    right = {id(task): text.strip() for task, text in subject.answered}
+    after = whole_words(common_prefix(rest))[::-1]
+    right = {id(task): _spoken(text).casefold() for task, text in subject.answered}
     parts: dict[str, list[Attempt]] = {}
     for task, prompt in zip(subject.sample, prompts, strict=True):
         differing = prompt[len(before) : len(prompt) - len(after)]
-        own = {"what differs in the prompt": differing.strip().rstrip("?.!,;:")}
+        own = dict[str, str]()
+        if not subject.env.answer_in_prompt:
+            own[_DIFFERING] = differing.strip().rstrip("?.!,;:")
         if not isinstance(task.prompt, str) and len(task.prompt) > 1:
             own["the last message of the prompt"] = task.prompt[-1].content.strip()
         for kind, text in own.items():
-            if text and text != right.get(id(task)):
+            if text and _spoken(text).casefold() != right.get(id(task)):
                 parts.setdefault(kind, []).append((task, text))
     return {kind: pairs for kind, pairs in parts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE}
 
@@ -233,24 +246,28 @@ async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) ->
     others = subject.other_references
     if others and all(_holds_form(subject, text) for _, text in echoes):  # an example of an answer
         answers = await subject.verdicts(others)
-        wrong = Floor.of("", [verdict for verdict in answers if not verdict.passed])
-        if wrong.reward is not None:  # what any answer in that form earns
-            least += wrong.reward - subject.env.floor
+        wrong = [_earned(subject, v, form_parts) for v in answers if v.scored and not v.passed]
+        if wrong:  # what any answer in that form earns
+            least += max(fmean(wrong), 0.0)
     verdicts = await subject.verdicts(echoes)
-    earned = [
+    earned = [_earned(subject, verdict, form_parts) for verdict in verdicts]
+    if sum(pay >= least for pay in earned) >= MOST_TASKS * len(earned):
+        raise BrokenPromiseError(
+            f"the prompt echoed is paid {earned[0]:g} at {task_label(echoes[0][0])}, and not much "
+            "less elsewhere: its own words are paid; compare the answer only"
+        )
+
+
+def _earned(subject: Subject, verdict: Verdict, form_parts: frozenset[str]) -> float:
+    """Return what a verdict pays above the floor, but for the parts that pay for the form."""
+    return (
         math.fsum(
             reward.weight * reward.value
             for name, reward in verdict.rewards.items()
             if name not in form_parts
         )
         - subject.env.floor
-        for verdict in verdicts
-    ]
-    if sum(pay >= least for pay in earned) >= MOST_TASKS * len(earned):
-        raise BrokenPromiseError(
-            f"the prompt echoed is paid {earned[0]:g} at {task_label(echoes[0][0])}, and not much "
-            "less elsewhere: its own words are paid; compare the answer only"
-        )
+    )
 
 
 def _holds_form(subject: Subject, text: str) -> bool:
@@ -273,8 +290,16 @@ def require_best_answer(subject: Subject) -> None:
         raise NotCheckedError("there is no best answer: one for another task may be as good")
 
 
-async def _must_rarely_pass(subject: Subject, candidates: Mapping[str, Sequence[Attempt]]) -> str:
-    """Check that each kind of attempts gets verdicts and does not pass or pay most tasks."""
+async def _must_rarely_pass(
+    subject: Subject, candidates: Mapping[str, Sequence[Attempt]], *, unpaid: bool = True
+) -> str:
+    """Check that each kind of attempts gets verdicts and does not pass most tasks.
+
+    Args:
+        subject: The environment.
+        candidates: The attempts of each kind.
+        unpaid: Whether they may not be paid much, either.
+    """
     summaries = []
     for kind, pairs in candidates.items():
         if len(pairs) < MIN_TASKS_FOR_SHARE:
@@ -287,7 +312,7 @@ async def _must_rarely_pass(subject: Subject, candidates: Mapping[str, Sequence[
         if floor.passed >= MOST_TASKS * floor.tasks:
             raise BrokenPromiseError(f"{summary}; the verifier does not look at the task")
         paid = _share_paid(subject, [verdict for verdict in verdicts if not verdict.passed])
-        if paid >= MOST_TASKS:
+        if unpaid and paid >= MOST_TASKS:
             raise BrokenPromiseError(
                 f"{kind} is paid {paid:.0%} of what the references are, although it does not pass; "
                 "what a run maximises is the reward, not `passed`"

@@ -75,7 +75,17 @@ def form_of(before: str, after: str) -> Form:
     tag = re.search(r"\A.*<(\w+)>(?=[^<>]*\Z)", before, re.DOTALL)
     if tag is not None and f"</{tag[1]}>" in after:
         return Form(tag[0], after[after.index(f"</{tag[1]}>") :])
+    return without_cut_words(before, after)
+
+
+def without_cut_words(before: str, after: str) -> Form:
+    """Return a common beginning and end without the words in which they stop."""
     return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
+
+
+def whole_words(text: str) -> str:
+    """Return `text` up to the beginning of its last word, which may be cut."""
+    return text[: len(text) - len(re.split(r"\s", text)[-1])]
 
 
 def common_prefix(texts: Sequence[str]) -> str:

@@ -28,6 +28,8 @@ _TEMPLATE = 0.25
 """A word of a larger share of the questions belongs to their template."""
 _WORDING, _WORDS_OF_ONE = 0.05, 2
 """The least share of the questions that have a wording, and the least number of its words."""
+_ONE_QUESTION = 0.85
+"""The least share of the same answers by which two wordings are known to be of one question."""
 _TELLING = 0.8
 """The least share of training questions that their sorted words must tell apart."""
 _TELLING_WIDE = 0.5
@@ -110,7 +112,7 @@ async def _check_paraphrases(
             reworded.setdefault(form(question, ignored), []).append(task)
         if len(reworded) < telling * len(questions):
             continue  # the order of the words is what tells these questions apart
-        shared = list[tuple[Task[Any], Task[Any]]]()
+        shared, pairs = list[tuple[Task[Any], Task[Any]]](), 0
         for question, task in [] if subject.reference_error else held_out.items():
             alike = reworded.get(form(question, ignored), [])
             if form is _content:
@@ -119,11 +121,14 @@ async def _check_paraphrases(
                     other
                     for other in alike
                     if wordings.intersection(_words(normalized_prompt(other))) != wording
-                ]
+                ][:1]
             if not alike or question in questions or await subject.verifier.reference(task) is None:
                 continue
+            pairs += 1
             if await answer_was_trained(subject, task, alike):
                 shared.append((task, alike[0]))
+        if form is _content and len(shared) < _ONE_QUESTION * pairs:
+            continue  # they ask for different things, whose answers are the same by chance
         if len(shared) >= max(3, least * len(held_out)):
             task, alike_task = shared[0]
             raise BrokenPromiseError(

@@ -19,7 +19,7 @@ from grpo_core.kit.texts import BURSTS, CHARACTERS, JUNK, LARGE, NUMBERS, ORDERS
 from grpo_core.kit.topics import own_words
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import Floor, shorten
+from grpo_core.report.floors import Floor, prompt_text, shorten
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""
@@ -37,6 +37,8 @@ _FEW = 2
 """Attempts at once where each may take until the deadline."""
 _PLACE = re.compile(r"\{(\w+)\}")
 """A place in a format string."""
+_ASKS_FOR_FORMAT = re.compile(r"format|templat|placeholder|f-string", re.IGNORECASE)
+"""What a prompt says whose answer is a format, which may be written in several ways."""
 _ROW = 40
 """Items of a row that a pattern may split in many ways."""
 _BURST_WORDS = 6
@@ -81,6 +83,7 @@ async def check_characters(subject: Subject) -> str:
         attempts = [
             (task, changed)
             for index, (task, _) in enumerate(subject.answered[: subject.small_count])
+            if not subject.env.open_ended and not _ASKS_FOR_FORMAT.search(prompt_text(task))
             if (answer := subject.bare_answer(index)) and _PLACE.search(answer)
             if (changed := subject.replace_answer(index, _PLACE.sub(r"{\1!s:}", answer)))
         ]
@@ -98,7 +101,7 @@ async def check_digits(subject: Subject) -> str:
         return summary
     attempts = [
         (task, changed)
-        for index, (task, _) in enumerate(subject.answered[:_FEW])
+        for index, (task, _) in enumerate(subject.answered[: 1 if subject.has_agents else _FEW])
         for text in with_other_numbers(subject.bare_answer(index) or "")
         if (changed := subject.replace_answer(index, text)) is not None
     ]
@@ -163,10 +166,11 @@ async def check_canaries(subject: Subject) -> str:
         *dict.fromkeys(text for _, text in subject.answered[: subject.small_count]),
     ]
     attempts = canary_attempts(subject, texts)
-    for task, text in canary_attempts(subject, [""]):
+    for task, _ in canary_attempts(subject, [""]):
         with contextlib.suppress(GrpoError):  # a canary need not have a reference
-            text = join_turns(await subject.verifier.reference(task)) or text
-            attempts.append((task, text))
+            text = join_turns(await subject.verifier.reference(task))
+            if text and _can_be_known(subject, task, text):
+                attempts.append((task, text))
     if not attempts:
         raise NotCheckedError(
             "canaries() names no tasks; one whose honest reward is the floor shows a policy that "
@@ -174,6 +178,19 @@ async def check_canaries(subject: Subject) -> str:
         )
     await subject.must_fail("an answer to a canary", attempts, floor=True)
     return f"{len(attempts)} answers to canaries get the floor"
+
+
+def _can_be_known(subject: Subject, canary: Task[Any], reference: str) -> bool:
+    """Return whether a policy can give a canary's reference: from its prompt, or as one of a task.
+
+    Others are secrets, such as expected values that are random, and pass by design.
+    """
+    words = re.findall(r"\w+", subject.without_form(reference))
+    told = set(re.findall(r"\w+", prompt_text(canary)))
+    with contextlib.suppress(Exception):  # the subject of task.made
+        if prompt_text(subject.env.task(canary.key)) == prompt_text(canary):
+            return True
+    return bool(words) and told.issuperset(words)
 
 
 async def check_code(subject: Subject) -> str:

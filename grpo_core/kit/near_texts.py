@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ _SEPARATOR = re.compile(r"(\s*[,;|/<>]\s*|\s+(?:x|and|-|->|=>)\s+|\s+)")
 """What stands between the items of an answer."""
 _ORDER = re.compile(
     r"\b(?:sort|ascending|descending|alphabetical(?:ly)?|chronological(?:ly)?|backwards?|reversed?|"
-    r"(?:in|the) (?:same |that |this |which |reverse |opposite |right )?order|"
+    r"(?:in|the) (?:same |that |this |which |reverse |opposite |right )?order\b(?! (?:to|that)\b)|"
     r"\w+est first|coordinates|\(x, ?y\)|rank(?:ed|ing)?\b|"
     r"from (?:small|large|low|high|short|long|old|new|left|right))",
     re.IGNORECASE,
@@ -26,7 +27,11 @@ _LOWEST = re.compile(r"lowest terms|reduced|simplif|irreducible|simplest", re.IG
 _NOT_LOWEST = re.compile(
     r"not (?:\w+ ){0,4}(?:reduced|simplif|lowest|simplest|irreducible)|unreduced", re.IGNORECASE
 )
-_ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
+_ANY_ORDER = re.compile(
+    r"(?:any|no|whatever|what) order|order (?:is|does) |"
+    r"(?:no matter|regardless|whatever|irrespective|not matter)[\w ]{0,20} order",
+    re.IGNORECASE,
+)
 _JSON_NUMBER = re.compile(r"(?<![\w.\"-])-?\d+(?:\.\d+)?(?![\w.\"])", re.ASCII)
 _LETTERS_OF_A_WORD = 4
 """Different letters of a word; fewer may be a code whose order is free, such as steps."""
@@ -62,9 +67,10 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
             middle = numbers[len(numbers) // 2]
             changed = answer[: middle.start()] + _raised(middle) + answer[middle.end() :]
             yield "the right answer with 1 more in a number in its middle", changed
-        if len(numbers) > 1:
-            changed = re.sub(r"\d{1,15}", _raised, answer, flags=re.ASCII)
-            yield "the right answer with 1 more in each number", changed
+        if len(numbers) > 1:  # by as much each, colours of a graph would still be right
+            steps = itertools.cycle((1, 2, 4))
+            changed = re.sub(r"\d{1,15}", lambda n: _raised(n, next(steps)), answer, flags=re.ASCII)
+            yield "the right answer with more in each number", changed
     signed = re.search(r"(?<![\w.)-])-?\d+", answer, re.ASCII)
     if with_numbers and signed and signed[0] != answer and int(signed[0]):
         other = signed[0][1:] if signed[0][0] == "-" else f"-{signed[0]}"
@@ -88,9 +94,9 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
     yield from _with_fewer_items(answer)
 
 
-def _raised(number: re.Match[str]) -> str:
-    """Return the number after one, in as many digits."""
-    return str(int(number[0]) + 1).zfill(len(number[0]))
+def _raised(number: re.Match[str], step: int = 1) -> str:
+    """Return a larger number, in as many digits."""
+    return str(int(number[0]) + step).zfill(len(number[0]))
 
 
 def _next_letter(letter: str) -> str:

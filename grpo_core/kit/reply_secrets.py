@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS
-from grpo_core.kit.forms import common_prefix
+from grpo_core.kit.forms import common_prefix, whole_words
 from grpo_core.kit.players import (
     IGNORANT,
     Clock,
@@ -64,7 +64,7 @@ def known_answers(subject: Subject) -> list[tuple[int, str]]:
     if subject.env.answer_in_prompt:
         raise NotCheckedError("the environment declares answer_in_prompt = True")
     bare = [subject.bare_answer(index) or "" for index in range(len(subject.answered))]
-    command = re.sub(r"\S*\Z", "", common_prefix(list(filter(None, bare))))  # as in "order "
+    command = whole_words(common_prefix(list(filter(None, bare))))  # as in "order "
     answers = [
         (index, answer)
         for index, (task, _) in enumerate(subject.answered)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,32 @@ _FEW_WORDS = 4
 """In longer answers a word may stand beside what counts."""
 _ACCENTED = 0.9
 """Where so many answers have accents, these are what is asked for."""
+_TOLD_APART = 0.2
+"""The least share of answers with a word that another answer has in another case."""
+_ANY_CASE = re.compile(
+    r"(?:any|either|whatever|lower or upper|upper or lower) case|case (?:is|does|may)|"
+    r"case.insensitive|ignor\w+ (?:the )?case|capital letters? (?:or|is|are not|do)",
+    re.IGNORECASE,
+)
+"""What a prompt says where the case of its answer is free."""
+_ACCENTS = re.compile(r"accent|diacritic|umlaut", re.IGNORECASE)
+"""What a prompt speaks of that says whether accents count."""
+_FREE_KINDS = (
+    "with spaces between its letters",
+    "with dashes between its letters",
+    "inside a word",
+    "in full-width letters",
+    "with a space inside",
+    "without the zeros that fill its numbers up",
+    *(f"in {script}" for script in _OTHER_DIGITS),
+    "between its digits",
+    "in brackets, as code",
+    "in another case",
+    "without its accents",
+)
+"""Ends of the kinds that read the same, which `free_spelling` declares to be right."""
+_TYPED = re.compile(r"\A\W*(?:\d|[\[{]|true\b|false\b)", re.IGNORECASE)
+"""How an answer begins that is a number, JSON or a truth value."""
 _MIXED_CASE = re.compile(r"[^\W\d_A-Z][A-Z]")
 """A capital letter inside a word."""
 
@@ -49,6 +76,10 @@ async def check_spelling(subject: Subject) -> str:
     attempts |= _as_in_prompt(subject)
     if not attempts:
         raise NotCheckedError("no answers are known that are words, numbers or JSON")
+    if subject.env.free_spelling:
+        attempts = {
+            kind: pairs for kind, pairs in attempts.items() if not kind.endswith(_FREE_KINDS)
+        }
     for kind, pairs in attempts.items():
         verdicts = await subject.verdicts(pairs)
         passed = [
@@ -57,10 +88,22 @@ async def check_spelling(subject: Subject) -> str:
         if len(passed) >= MOST_TASKS * len(pairs):
             raise BrokenPromiseError(
                 f"the right answer {kind}, such as {shorten(passed[0])}, passes {len(passed)} of "
-                f"{len(pairs)} tasks; read answers with parse_integer, parse_decimal or parse_json "
-                "of grpo_core.extract, and compare exactly"
+                f"{len(pairs)} tasks; {_advice(subject, kind)}"
             )
     return f"{len(attempts)} misspellings of right answers do not pass"
+
+
+def _advice(subject: Subject, kind: str) -> str:
+    """Return what to do where a misspelling passes, for a message."""
+    answers = [subject.bare_answer(index) or "" for index in range(len(subject.answered))]
+    if any(map(_TYPED.match, answers)):
+        advice = "read answers with parse_integer, parse_decimal or parse_json of "
+        advice += "grpo_core.extract, and compare exactly"
+    else:
+        advice = "compare the text as it is written"
+    if kind.endswith(_FREE_KINDS):
+        advice += "; where each spelling that reads the same is right, set free_spelling = True"
+    return advice
 
 
 def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[tuple[str, str]]:
@@ -92,15 +135,15 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
         yield "with spaces between its letters", " ".join(answer)
         yield "with dashes between its letters", "-".join(answer)
         yield from _misspelt_word(answer, answer)
+    elif answer.lower() in ("true", "false"):
+        yield "as a number", str(int(answer.lower() == "true"))
+        yield "as a decimal number", str(float(answer.lower() == "true"))
     elif (
         (words := re.findall(r"[A-Za-z]{4,}", answer))
         and answer[:1] not in ("{", "[")
         and len(answer.split()) <= _FEW_WORDS
     ):
         yield from _misspelt_word(answer, max(words, key=len))
-    elif answer.lower() in ("true", "false"):
-        yield "as a number", str(int(answer.lower() == "true"))
-        yield "as a decimal number", str(float(answer.lower() == "true"))
     elif answer[:1] in ("{", "["):
         try:
             yield from _misspelt_json(json.loads(answer))
@@ -268,7 +311,9 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
     prompts = [prompt_text(task) for _, task, _ in known]
     right = [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
     accented = sum(_without_accents(text) != text for text in right)
-    accents_tell = accented >= _ACCENTED * len(right) or _accents_tell_words_apart(right)
+    accents_tell = _accents_tell_words_apart(right) or (
+        accented >= _ACCENTED * len(right) and not any(map(_ACCENTS.search, prompts))
+    )
     case_tells = _case_tells_words_apart([answer for _, _, answer in known])
     attempts: dict[str, list[Attempt]] = {}
     for place, (index, task, answer) in enumerate(known):
@@ -285,7 +330,8 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
         }
         others = [prompt for number, prompt in enumerate(prompts) if number != place]
         asked_for = {
-            "in another case": case_tells or bool(_MIXED_CASE.search(answer)),
+            "in another case": (case_tells or bool(_MIXED_CASE.search(answer)))
+            and not _ANY_CASE.search(prompts[place]),
             "without its accents": accents_tell,
             "in the order of the prompt": asks_for_order(prompts[place]),
         }
@@ -317,16 +363,19 @@ def _distinguishes(
 
 
 def _case_tells_words_apart(answers: Sequence[str]) -> bool:
-    """Return whether two words of short answers are the same but for their case, as mW and MW."""
+    """Return whether short answers often have words that are the same but for case: mW and MW."""
     short = [answer for answer in answers if len(answer.split()) <= _FEW_WORDS]
-    words = {word for answer in short for word in re.findall(r"[^\W\d_]+", answer)}
-    return len({word.casefold() for word in words}) < len(words)
+    words = [set(re.findall(r"[^\W\d_]+", answer)) for answer in short]
+    spellings = Counter(word.casefold() for word in set().union(*words))
+    told_apart = sum(any(spellings[word.casefold()] > 1 for word in those) for those in words)
+    return told_apart > _TOLD_APART * len(answers)
 
 
 def _without_accents(text: str) -> str:
     """Return `text` without its accents."""
     letters = unicodedata.normalize("NFD", text)
-    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+    bare = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return text if bare == letters else unicodedata.normalize("NFC", bare)
 
 
 def _accents_tell_words_apart(answers: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ from grpo_core.kit.forms import (
     json_parts,
     tagged_parts,
     with_leading_zeros,
+    without_cut_words,
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
@@ -323,6 +324,20 @@ class Subject:
         before = common_prefix(texts)
         after = common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return form_of(before, after)
+
+    @cached_property
+    def frame(self) -> Form:
+        """Return all that references have in common at both ends, also a part of their answers.
+
+        It is empty where there are too few different references to tell.
+        """
+        texts = self.last_turns
+        if len(set(texts)) < 3:
+            return Form()
+        before = common_prefix(texts)
+        return without_cut_words(
+            before, common_prefix([t[len(before) :][::-1] for t in texts])[::-1]
+        )
 
     @cached_property
     def shared_form(self) -> Form:

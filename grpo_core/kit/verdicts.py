@@ -61,7 +61,8 @@ async def check_form(subject: Subject) -> str:
 def _extremes(subject: Subject) -> list[Attempt]:
     """Return answers in the right form that are as wrong as can be."""
     attempts = list[Attempt]()
-    for index, (task, reference) in enumerate(subject.answered[:_EXTREME_TASKS]):
+    count = 1 if subject.has_agents else min(_EXTREME_TASKS, subject.small_count)
+    for index, (task, reference) in enumerate(subject.answered[:count]):
         answer = subject.bare_answer(index) or subject.last_turns[index]
         for text in dict.fromkeys([backwards(answer), *with_other_numbers(answer)]):
             changed = subject.replace_answer(index, text) or with_last_turn(reference, text)

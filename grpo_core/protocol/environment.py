@@ -195,6 +195,13 @@ class Environment(ABC, Generic[Data]):
     enough. Tasks of level 1 must differ from those of level 0 in prompt, data or reference. Set it
     to False where the level has no effect.
     """
+    free_spelling: ClassVar[bool] = False
+    """A right answer may be spelt in any way that reads the same.
+
+    It may have letters of another case, width or without their accents, digits of another script,
+    brackets around it, and signs or spaces inside its words, as where texts are normalised before
+    they are compared.
+    """
     answer_in_prompt: ClassVar[bool] = False
     """A prompt may contain its answer, as in extraction, selection or copying.
 
@@ -351,7 +358,8 @@ class Environment(ABC, Generic[Data]):
         """Return tasks for which an honest answer can get no more than the floor.
 
         Each has the key of an ordinary task, a prompt that `task` never makes, by which a worker
-        finds it, and data that no answer meets. `reference` and `cheats` are not asked about it.
+        finds it, and data that no answer meets. Training asks neither `reference` nor `cheats`
+        about it; the kit tries a reference that the prompt itself tells.
         """
         return ()
 

@@ -21,7 +21,15 @@ from grpo_core.report.floors import Floor, measure_floors
 from grpo_core.verify.checks import size_of, tools_of
 from grpo_core.verify.sources import Source, Sources
 
-FLAGS = ("deterministic", "stateful", "open_ended", "levels", "answer_in_prompt", "trusted")
+FLAGS = (
+    "deterministic",
+    "stateful",
+    "open_ended",
+    "levels",
+    "free_spelling",
+    "answer_in_prompt",
+    "trusted",
+)
 _HOME_LABELS = (
     "homepage",
     "home",
