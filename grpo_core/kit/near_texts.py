@@ -35,6 +35,8 @@ _ANY_ORDER = re.compile(
 _JSON_NUMBER = re.compile(r"(?<![\w.\"-])-?\d+(?:\.\d+)?(?![\w.\"])", re.ASCII)
 _LETTERS_OF_A_WORD = 4
 """Different letters of a word; fewer may be a code whose order is free, such as steps."""
+_FEW_WORDS = 4
+"""Words of an answer that is no sentence."""
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -86,11 +88,14 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
         letter = letters[len(letters) // 2]
         changed = answer[: letter.start()] + _next_letter(letter[0]) + answer[letter.end() :]
         yield "the right answer with another letter", changed
-    if answer.isalpha() and len(set(answer)) >= _LETTERS_OF_A_WORD:
-        places = [at for at in range(1, len(answer) - 1) if answer[at] != answer[at + 1]]
+    words = answer.split(" ") if all(map(str.isalpha, answer.split(" "))) else []
+    word = max(words, key=len, default="") if len(words) <= _FEW_WORDS else ""
+    if len(set(word)) >= _LETTERS_OF_A_WORD:
+        places = [at for at in range(1, len(word) - 1) if word[at] != word[at + 1]]
         if places:
             at = places[len(places) // 2]
-            yield EXCHANGED, answer[:at] + answer[at + 1] + answer[at] + answer[at + 2 :]
+            changed = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+            yield EXCHANGED, answer.replace(word, changed, 1)
     yield from _with_fewer_items(answer)
 
 

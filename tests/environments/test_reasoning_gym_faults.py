@@ -17,6 +17,8 @@ KNOWN: Mapping[str, list[str]] = json.loads(
     (Path(__file__).parent / "reasoning_gym_faults.json").read_text()
 )
 """Datasets by check."""
+SLOW = ("floor.other", "game_of_life")
+"""A worker takes seconds to make its tasks again, so that a verdict may or may not come in time."""
 SHOWN = {
     "game_of_life_halting": {"floor.junk", "floor.other", "floor.constant"},  # any text is True
     "puzzle24": {
@@ -71,6 +73,6 @@ def test_the_list_is_what_the_kit_finds_in_all_datasets(script: ModuleType) -> N
     )  # every other verdict on these depends on the hash seed of this process, too
     for name in names:
         for check in script.faults(name):
-            if check == "task.process" or name not in drifting:
+            if (check, name) != SLOW and (check == "task.process" or name not in drifting):
                 found[check].append(name)
     assert {check: sorted(those) for check, those in found.items()} == KNOWN
