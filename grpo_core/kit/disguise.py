@@ -6,11 +6,11 @@ durations stay as they are.
 
 from __future__ import annotations
 
-import calendar
 import datetime
 import locale
 import os
 import platform
+import re
 import socket
 import time
 import uuid
@@ -22,8 +22,8 @@ _MONTHS = (
     *("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September"),
     *("Oktober", "November", "Dezember"),
 )
-_language: list[str] = []
-"""What names are written in once the user's locale was asked for."""
+_german: set[int] = set()
+"""The categories of the locale, for dates and numbers, that are those of the user now."""
 
 
 def shift_date(seconds: float) -> None:
@@ -82,42 +82,49 @@ def change_locale() -> None:
 
     Words are in the order of a dictionary, where case does not count, and the preferred encoding is
     Latin-1. Files and streams keep their encoding. Numbers, and the names of days and months, are
-    written in German once the user's locale is asked for, as before that nothing depends on it.
+    in German while the user's locale is set for them, since nothing depends on the locale before
+    that.
     """
-    real_setlocale = locale.setlocale
+    real_setlocale, real_strftime = locale.setlocale, time.strftime
+    real_conventions: Any = locale.localeconv
+    numbers: Any = {"decimal_point": ",", "thousands_sep": ".", "grouping": [3, 3, 0]}
 
-    def setlocale(category: int, *name: Any) -> str:
-        told = real_setlocale(category, *name)
-        if name == ("",):
-            _write_german()
+    def setlocale(category: int, locale: Any = None) -> str:
+        told = real_setlocale(category, locale)
+        if locale is not None:
+            _note_language(category, is_german=locale == "")
         return told
 
-    locale.setlocale = setlocale  # type: ignore[assignment]
+    def strftime(text: str, *moment: Any) -> str:
+        if locale.LC_TIME in _german:
+            text = _translated(text, *(moment or (time.localtime(),)))
+        return real_strftime(text, *moment)
+
+    # these stay in place, as code that sets the locale must not seem to replace functions
+    locale.setlocale = setlocale
+    locale.localeconv = lambda: (
+        real_conventions() | (numbers if locale.LC_NUMERIC in _german else {})
+    )
+    time.strftime = strftime  # `datetime` and `calendar` ask this function, too
     locale.strxfrm = str.casefold
     locale.strcoll = lambda a, b: (a.casefold() > b.casefold()) - (a.casefold() < b.casefold())
     locale.getpreferredencoding = lambda do_setlocale=True: "iso8859-1"
     locale.getencoding = lambda: "iso8859-1"
 
 
-def _write_german() -> None:
-    """Write numbers, and the names of days and months, as in German."""
-    if _language:
-        return
-    _language.append("German")
-    real_conventions, real_strftime = locale.localeconv, time.strftime
-    numbers: Any = {"decimal_point": ",", "thousands_sep": ".", "grouping": [3, 3, 0]}
-    locale.localeconv = lambda: real_conventions() | numbers
-    # dates and times of `datetime` ask this function, too
-    time.strftime = lambda text, *moment: real_strftime(_translated(text), *moment)
-    calendar.day_name = list(_DAYS)  # type: ignore[assignment]
-    calendar.month_name = ["", *_MONTHS]  # type: ignore[assignment]
+def _note_language(category: int, *, is_german: bool) -> None:
+    """Note in which language numbers and dates are written once the locale of `category` is set."""
+    for governed in (locale.LC_TIME, locale.LC_NUMERIC):
+        if category in (governed, locale.LC_ALL):
+            (_german.add if is_german else _german.discard)(governed)
 
 
-def _translated(format: str) -> str:
-    """Return a format of `strftime` by which names of days and months are other ones."""
-    for code in ("%A", "%a", "%B", "%b"):
-        format = format.replace(code, f"{code}ig")
-    return format.replace("%p", "").replace("%x", "%d.%m.%Y").replace("%X", "%H.%M.%S")
+def _translated(format: str, moment: Any) -> str:
+    """Return a format of `strftime` in which German stands for what depends on the language."""
+    day, month = _DAYS[moment[6]], _MONTHS[moment[1] - 1]
+    german = {"A": day, "a": day[:2], "B": month, "b": month[:3]}
+    german |= {"p": "", "x": "%d.%m.%Y", "X": "%H.%M.%S"}
+    return re.sub("%(.)", lambda code: german.get(code[1], code[0]), format)
 
 
 def rename_machine(name: str) -> None:
@@ -134,4 +141,5 @@ def rename_machine(name: str) -> None:
     uuid.getnode = lambda: 0x0242AC110002
     processors = 1 + (os.cpu_count() or 1)
     os.cpu_count = lambda: processors
-    os.sched_getaffinity = lambda pid: set(range(processors))
+    if hasattr(os, "sched_getaffinity"):  # macOS has none
+        os.sched_getaffinity = lambda pid: set(range(processors))

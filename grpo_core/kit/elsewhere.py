@@ -39,7 +39,7 @@ async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
                 f"{shorten(_shown(reported))} {where}"
             )
     if setting := report["variable"]["task"]:
-        raise BrokenPromiseError(_with_variable("tasks have other prompts", setting))
+        raise BrokenPromiseError(_with_variable("tasks have other prompts, or fail,", setting))
     return (
         f"{len(report['prompts'])} tasks are the same in another process, with another "
         f"{process.changed}"
@@ -92,7 +92,7 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
                 f"{describe_verdict(local_result)}, and {told} {where}"
             )
     if setting := report["variable"]["verdict"]:
-        raise BrokenPromiseError(_with_variable("attempts get other verdicts", setting))
+        raise BrokenPromiseError(_with_variable("attempts get other verdicts, or none,", setting))
     return (
         f"{len(verdicts)} attempts got the same verdicts in another process, with another "
         f"{process.changed}"

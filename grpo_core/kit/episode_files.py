@@ -7,7 +7,8 @@ in the folder before its last word, whether the prompt names it or not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,12 +30,19 @@ _LEAST_BYTES = 4
 """Contents that are shorter are found in other files by chance."""
 _EMPTIED = {"emptied": b"", "that ends at once": b"exit 0\n"}
 """What a policy may put in the place of a file."""
-_FILE_NAME = re.compile(r"(?<![\w/.])[\w/-]+\.[A-Za-z]\w{0,4}\b")
-_TELLING = re.compile(
-    r"(?i)(?:bak|backup|orig|old|previous|solution|solved|expect|answer|gold|truth|reference|final|"
-    r"result|target|correct|done)\w*|~\Z"
+_FILE_NAME = re.compile(r"(?<![\w/.])[\w-][\w/-]*\.[A-Za-z]\w{0,4}\b")
+"""What may be the name of a file in a prompt, inside of the session's folder."""
+_USUAL = re.compile(
+    r"\.(?:txt|[ct]sv|jsonl?|ya?ml|toml|ini|cfg|conf|xml|html|css|md|rst|tex|log|out|dat|bin|db|sql|"
+    r"py|js|ts|sh|c|h|cpp|java|rs|go|rb)\Z"
 )
-"""What the names of files say that hold what is to be made."""
+"""Usual ends of names: other words with a dot are names only if the session has such a file."""
+_TELLING = re.compile(
+    r"(?<![A-Za-z])(?i:bak|backups?|orig|originals?|old|previous|solutions?|solved|expect|expected|"
+    r"answers?|gold|golden|truth|references?|final|results?|targets?|correct|corrected|done)"
+    r"(?![a-z])|~\Z"
+)
+"""Words in the names of files that hold a solution."""
 BeforeVerdict = Callable[[WatchedSession], Coroutine[Any, Any, None]]
 
 
@@ -110,12 +118,12 @@ async def check_files(subject: Subject) -> str:
         _check_answers(subject, seen)
         for attempt in seen:
             _check_brought_in(attempt)
-        tampered = await _check_tampering(subject, watched, seen)
+        changed = await _check_tampering(subject, watched, seen)
     files = sum(len(session.written) for attempt in seen for session in attempt.sessions)
-    emptied = f"; {tampered} of them were emptied, and nothing passed" if tampered else ""
+    tampered = f"; {changed} times one was emptied or replaced, and nothing passed"
     return (
         f"{files} files that the environment wrote in {len(seen)} episodes show neither the answer "
-        f"nor the verifier before the end{emptied}"
+        f"nor the verifier before the end{tampered if changed else ''}"
     )
 
 
@@ -196,7 +204,11 @@ def _check_brought_in(attempt: _Seen) -> None:
 
 
 async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_Seen]) -> int:
-    """Check that what the verdict uses cannot be emptied to pass; return the number of files."""
+    """Check that a silent policy does not pass with files that are emptied, or that are copies.
+
+    Returns:
+        How many changes were tried.
+    """
     tried, clock = 0, Clock(_SECONDS)
     for attempt in seen[: subject.small_count]:
         used = {
@@ -205,18 +217,20 @@ async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_S
             for file in session.written
             if file.is_early and any(file.path in command for command in session.commands)
         }
-        tried += len(used)
-        for path, how, content in _changes(attempt, sorted(used)):
+        copies = () if subject.env.answer_in_prompt else _copies(attempt, used)
+        for path, how, content in (*_emptied(sorted(used)), *copies):
             if clock.up:
                 return tried
 
             async def tamper(
                 session: WatchedSession, path: str = path, content: bytes = content
             ) -> None:
-                await session.session.write({path: content})
+                with suppress(ValueError):  # a path outside of the session's folder
+                    await session.session.write({path: content})
 
             watched.before = tamper
             verdict = (await _attempt(watched, attempt.task, always(""))).verdict
+            tried += 1
             if verdict.passed:
                 raise BrokenPromiseError(
                     f"with {path} {how} a silent policy {describe_verdict(verdict)} at "
@@ -226,21 +240,43 @@ async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_S
     return tried
 
 
-def _changes(attempt: _Seen, used: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the path of a file, how it is changed, and its new content.
-
-    Files that the verdict uses are emptied. Those, and others whose name says that they hold what
-    is right, are copied to where the verdict looks for what the policy made.
-    """
+def _emptied(used: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the path of a file that the verdict uses, how it is emptied, and its new content."""
     for path in used:
         for how, content in _EMPTIED.items():
             yield path, how, content
-    early = [file for session in attempt.sessions for file in session.written if file.is_early]
+
+
+def _copies(attempt: _Seen, used: Collection[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Yield where the verdict looks for what was made, what is copied there, and its content.
+
+    Files that the verdict uses are copied, and others whose name says that they hold what is right;
+    one that the prompt names is there to be copied.
+    """
+    prompt = prompt_text(attempt.task)
+    told = {
+        file.path: file.content
+        for session in attempt.sessions
+        for file in session.written
+        if file.is_early
+    }
     own = {path for session in attempt.sessions for path in session.read_last}
-    own |= set(_FILE_NAME.findall(prompt_text(attempt.task)))
-    told = {file.path: file.content for file in early}
-    copied = [path for path in told if path in used or _TELLING.search(path)]
+    own |= {name for name in _FILE_NAME.findall(prompt) if name in told or _USUAL.search(name)}
+    copied = [
+        path
+        for path in told
+        if (path in used or _TELLING.search(_base(path))) and not _is_named(prompt, _base(path))
+    ]
     for path in sorted(own):
         for source in copied:
             if source != path and told[source] != told.get(path):
                 yield path, f"as a copy of {source}", told[source]
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _is_named(prompt: str, name: str) -> bool:
+    """Return whether a prompt has the name of a file as a word of its own."""
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", prompt) is not None

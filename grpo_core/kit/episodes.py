@@ -44,7 +44,7 @@ _SECONDS = 6.0
 _TOGETHER_SECONDS = 60.0
 """The most seconds for episodes that are open at once."""
 _LATER = 4
-"""Attempts by which it is told whether chance leads elsewhere, or what is kept."""
+"""Further attempts, which tell chance from leftovers."""
 _MB = 1_000_000
 _STALLING = ("banana", "apple")
 """What a policy says before a reference, so that its turns are more."""

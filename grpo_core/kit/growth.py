@@ -24,9 +24,10 @@ _ROUNDS = 4
 _MORE_ROUNDS = 12
 """Measurements where memory grew in each of the first ones: a cache may be full in the end."""
 _SECONDS = 2.0
-"""No further round begins after this time."""
+"""No further verdict is made after this time, which may end a round."""
 _LONGER = 3
-"""How many times longer it goes on where the process has grown as in the next two."""
+"""How many times longer it goes on where the process has grown by more than the next two constants
+say."""
 _GROWN_MB, _GROWN_MB_EACH = 5.0, 0.05
 """Growth in all, and for each verdict, that may be kept."""
 _ENOUGH = 200

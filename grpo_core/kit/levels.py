@@ -43,10 +43,13 @@ _NEARLY_1 = 0.97
 """A level at which tasks are to be harder than those of level 0."""
 _LABEL_WORDS = 2
 """So many words that change with the level, in the same way in every prompt, are a label."""
-_STEPS = (0.0, 0.125, 0.25, 0.375, 0.5)
+_LOWER = (0.0, 0.125, 0.25, 0.375, 0.5)
 """Levels of the lower half; one that has at least `_GRADUAL` kinds of tasks there rises in steps
 that are finer than easy and hard."""
 _GRADUAL = 3
+_ABOVE = (0.5, 0.625, 0.75)
+"""Levels from the middle on; if tasks change from each to the next, and not below, the level begins
+to count in the middle. What grows with a power of the level seldom changes so soon."""
 
 
 _Made = tuple[Task[Any], object]
@@ -139,7 +142,7 @@ def _changed_words(first: Task[Any], second: Task[Any]) -> tuple[tuple[str, ...]
 
 async def _check_halves(subject: Subject, hard: Sequence[_Made]) -> None:
     """Check that tasks that change in one half of the levels change in the other one, too."""
-    lower = [await _made(subject, level, _SameDraws) for level in _STEPS]
+    lower = [await _made(subject, level, _SameDraws) for level in _LOWER]
     kinds = 1 + sum(not _are_same(a, b) for a, b in pairwise(lower))
     if kinds >= _GRADUAL and _are_same(lower[-1], hard):
         raise BrokenPromiseError(
@@ -149,8 +152,8 @@ async def _check_halves(subject: Subject, hard: Sequence[_Made]) -> None:
         )
     if kinds > 1:
         return
-    upper = [await _made(subject, 0.5 + level, _SameDraws) for level in _STEPS]
-    if 1 + sum(not _are_same(a, b) for a, b in pairwise(upper)) >= _GRADUAL:
+    above = [await _made(subject, level, _SameDraws) for level in _ABOVE]
+    if not any(_are_same(a, b) for a, b in pairwise(above)):
         raise BrokenPromiseError(
             f"{len(lower[0])} tasks of level 0 and of level 0.5 are the same in prompt, data and "
             "reference, while those of the upper half differ; let key.level count from 0 on"

@@ -156,6 +156,7 @@ async def _observe(
     report |= await _left_behind(
         judge,
         request["form"],
+        references=request["references"],
         judged=attempts[: len(report["verdicts"])],
         wide=_known_attempts(request["wide"], tasks),
         watched=len(executable) + len(report["verdicts"]),
@@ -189,6 +190,7 @@ async def _left_behind(
     judge: Judge,
     form: Sequence[str],
     *,
+    references: bool,
     judged: Sequence[tuple[Task[Any], str]],
     wide: Sequence[tuple[Task[Any], str]],
     watched: int,
@@ -202,6 +204,7 @@ async def _left_behind(
     Args:
         judge: Makes the verdicts.
         form: What stands before and after an answer.
+        references: Whether references may be computed.
         judged: Answers that were judged, of which the growth of the process is measured.
         wide: The further answers.
         watched: Number of verdicts that were made.
@@ -215,7 +218,9 @@ async def _left_behind(
     left = 0 if middle is None else len(middle["processes"])
     if max(left, files.report()["count"]) < _MANY_LEFT:
         report["wide"] = await _verdicts(judge, wide, seconds=_WIDE_SECONDS)
-        report["growth"] = growth = await measure_growth_of(judge, judged, form)
+        report["growth"] = growth = await measure_growth_of(
+            judge, judged, form, references=references
+        )
         watched += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
     gc.collect()
     await asyncio.sleep(_SETTLE_SECONDS)
@@ -234,12 +239,16 @@ async def _variable(
 ) -> dict[str, str]:
     """Return a variable on which prompts, and one on which verdicts depend, as in SEED=7."""
 
-    async def prompts() -> list[Any]:
-        made = _each(lambda key: check_task(judge.env.task(key), key), keys[:_WITH_VARIABLES])
+    async def prompts(seconds: float) -> list[Any]:
+        made = _each(
+            lambda key: check_task(judge.env.task(key), key),
+            keys[:_WITH_VARIABLES],
+            seconds=seconds,
+        )
         return [prompt_digest(task) if isinstance(task, Task) else task for task in made]
 
-    async def verdicts() -> list[Any]:
-        return await _verdicts(judge, attempts, seconds=_WIDE_SECONDS)
+    async def verdicts(seconds: float) -> list[Any]:
+        return await _verdicts(judge, attempts, seconds=seconds)
 
     return {
         "task": await variables.that_matters(prompts),
@@ -292,11 +301,19 @@ async def _left_of_episodes(
         return await leftovers_by_end(verifier, attempts, files)
 
 
-def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """Return the results for the first items; in place of a result {"error": why}."""
+def _each(
+    function: Callable[[Any], Any], items: Sequence[Any], *, seconds: float = _TASKS_SECONDS
+) -> list[Any]:
+    """Return the results for the first items; in place of a result {"error": why}.
+
+    Args:
+        function: Makes a result.
+        items: What it makes them from.
+        seconds: No further result is made after this time.
+    """
     results, started = list[Any](), time.monotonic()
     for item in items:
-        if time.monotonic() - started > _TASKS_SECONDS:
+        if time.monotonic() - started > seconds:
             break
         try:
             results.append(function(item))

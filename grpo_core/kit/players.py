@@ -27,6 +27,7 @@ _EXAMPLE = re.compile(
     r"(?:such as|for example|for instance|e\.g\.|as in|like|(?:as|write|say|reply)(?=:))[ :,]+"
     r"[\"'`]?(\w[\w-]*(?: [\w.-]*\w){0,2})"
 )
+"""What stands before an example in a prompt, and up to three words of it."""
 _MOST_EXAMPLES = 6
 """Possible examples of a prompt that a player says, one after the other."""
 _LONGEST_REPLY = 100_000

@@ -24,18 +24,18 @@ _KEPT_BYTES_PER_VERDICT = 1000.0
 
 
 async def check_executed(process: SecondProcess, subject: Subject) -> str:
-    """Check that the verifier does not execute text of the policy in its own process."""
+    """Check that neither verdicts nor replies execute text of the policy in their own process."""
     report = await process.report()
     effects = {**report.get("agents", {}).get("executed", {}), **report["side_effects"]}
     if execution := effects.get("eval"):
         raise BrokenPromiseError(
-            f"the verifier executed what the policy wrote ({execution}): no eval(), exec(), pickle "
-            "or sympy's parser on answers; parse, or use a sandbox"
+            f"a verdict or a reply executed what the policy wrote ({execution}): no eval(), "
+            "exec(), pickle or sympy's parser on what it says; parse, or use a sandbox"
         )
     if opened := effects.get("file"):
         raise BrokenPromiseError(
-            f"the verifier opened a file that the policy named ({opened}); compare texts, and do "
-            "not look answers up on the disk"
+            f"a verdict or a reply opened a file that the policy named ({opened}); compare texts, "
+            "and do not look answers up on the disk"
         )
     return f"{len(EXECUTABLE)} answers that are code or name a file were not executed or opened"
 

@@ -24,7 +24,12 @@ from grpo_core.report.floors import prompt_text, shorten
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
 _SAME_QUESTION = 0.6
-"""The share of a prompt's words that a record of its question holds."""
+"""The share of a prompt's words that a record of its question holds, and a whole sentence of it.
+
+A document on the same subject holds most of its words, too.
+"""
+_SENTENCE = 3
+"""The least words of a sentence that are not found elsewhere by chance."""
 _LEAVES = 3
 """The least texts and numbers of a task's data that are the data, and not an answer."""
 _SHORT = 60
@@ -92,13 +97,27 @@ async def check_secret(subject: Subject) -> str:
 async def _records(subject: Subject, task: Task[Any], tool: Tool, answer: str) -> list[str]:
     """Return results of a tool that is given the prompt if they hold the prompt and the answer."""
     prompt = prompt_text(task)
-    words, found = set(re.findall(r"\w+", prompt.casefold())), []
+    sentences = [_words(sentence) for sentence in re.split(r"[.:?!]\s|\n", prompt)]
+    words, found = set(_words(prompt)), []
     for call in tool.calls_with_text(prompt):
         result = await reply_here(subject, task, call)
-        own = words & set(re.findall(r"\w+", result.replace(answer, " ").casefold()))
-        if holds(result, answer) and len(own) >= _SAME_QUESTION * len(words):
+        told = _words(result.replace(answer, " "))
+        if (
+            holds(result, answer)
+            and len(words.intersection(told)) >= _SAME_QUESTION * len(words)
+            and any(_has_sentence(told, sentence) for sentence in sentences)
+        ):
             found.append(result)
     return found[:1]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _has_sentence(told: Sequence[str], sentence: Sequence[str]) -> bool:
+    """Return whether the words of a sentence stand in a row."""
+    return len(sentence) >= _SENTENCE and f" {' '.join(sentence)} " in f" {' '.join(told)} "
 
 
 def _holds_all(text: str, data: object) -> bool:

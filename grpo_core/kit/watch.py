@@ -156,10 +156,10 @@ def open_resources() -> dict[str, list[str]] | None:
     for entry in os.scandir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             files.append(os.readlink(entry.path))
-    children = []
+    children = list[str]()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended, or the kernel has no such file
-            children += (task / "children").read_text().split()
+            children += filter(_is_running, (task / "children").read_text().split())
     return {
         "processes": [f"{child} {_command(child)}" for child in children],
         "threads": [thread.name for thread in threading.enumerate()],
@@ -175,6 +175,15 @@ def _pending() -> list[str]:
     except RuntimeError:  # there is no loop
         return []
     return [str(task.get_coro()) for task in asyncio.all_tasks() if task is not current]
+
+
+def _is_running(pid: str) -> bool:
+    """Return whether a process has not ended; an orphan that has ended waits here to be reaped."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return told.rpartition(")")[2].split()[0] != "Z"
 
 
 def _command(pid: str) -> str:

@@ -1,0 +1,431 @@
+"""Toy environments beside a boundary of a check: honest ones that it must pass, and faults that it must still find."""
+
+from __future__ import annotations
+
+import calendar
+import locale
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+from planted import Sum, is_watched
+from planted_episodes import Desk, Desks, Folder, Folders, Hunt, Hunts
+
+from grpo_core import (
+    CommandResult,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Session,
+    Task,
+    TaskKey,
+    Verdict,
+)
+
+# safety.processes
+
+
+class HelperThatEnds(Sum):
+    """A program of the verifier starts a helper that ends by itself."""
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        subprocess.run(["sh", "-c", "(sleep 0.01 &) ; true"], check=True)
+        return super().verify(task, rollout)
+
+
+class HelperThatStays(Sum):
+    """The helper lives on as an orphan."""
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        if is_watched():
+            subprocess.run(["sh", "-c", "(sleep 20 &) ; true"], check=True)
+        return super().verify(task, rollout)
+
+
+# task.process and safety.state: the locale
+
+
+@contextmanager
+def locale_restored() -> Iterator[None]:
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
+class Dated(Sum):
+    """Writes a day and a decimal number into each prompt, once the locale is set."""
+
+    def set(self) -> None:
+        """Set the locale."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        with locale_restored():
+            self.set()
+            told = f"{calendar.day_abbr[one % 7]}, {locale.str(one / 8)}"
+        return Task(key, f"{told}: {one} + {two}? Write <answer>N</answer>.", one + two)
+
+
+class SetByKeywords(Dated):
+    def set(self) -> None:
+        locale.setlocale(category=locale.LC_ALL, locale="C")
+
+
+class CharactersOfTheUser(Dated):
+    def set(self) -> None:
+        locale.setlocale(locale.LC_CTYPE, "")
+
+
+class PinnedAgain(Dated):
+    def set(self) -> None:
+        locale.setlocale(locale.LC_ALL, "")
+        locale.setlocale(locale.LC_ALL, "C")
+
+
+class DaysOfTheUser(Dated):
+    def set(self) -> None:
+        locale.setlocale(locale.LC_TIME, "")
+
+
+class NumbersOfTheUser(Dated):
+    def set(self) -> None:
+        locale.setlocale(locale.LC_NUMERIC, "")
+        locale.setlocale(locale.LC_TIME, "C")
+
+
+class LocaleForAMoment(Sum):
+    """Judges in the user's locale, and restores the one before."""
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        with locale_restored():
+            locale.setlocale(locale.LC_ALL, "")
+            return super().verify(task, rollout)
+
+
+# task.process: environment variables
+
+
+class TakesAVariableAway(Sum):
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        os.environ.pop("PLANTED_PROXY", None)
+        return super().drawn(key, rng)
+
+
+class HurriedBehindTheLocale(Sum):
+    """Looks at three variables of the locale, which changes nothing, and at one of its own."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        for name in ("LC_ALL", "LANG", "LC_TIME"):
+            os.environ.get(name)
+        hurry = " Hurry!" if os.environ.get("PLANTED_HURRY") else ""
+        return Task(key, f"{one} + {two}?{hurry} Write <answer>N</answer>.", one + two)
+
+
+class FailsByAVariable(Sum):
+    """A variable lets tasks fail, instead of changing their prompt."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        if os.environ.get("PLANTED_STRICT"):
+            raise ValueError("there is no strict form")
+        return super().drawn(key, rng)
+
+
+class SlowBehindVariables(Sum):
+    """Tasks take long, and look at three variables that change nothing."""
+
+    timeout_seconds = 10.0
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        for name in ("PLANTED_CACHE", "PLANTED_DEBUG", "PLANTED_THREADS"):
+            os.environ.get(name)
+        if is_watched():
+            time.sleep(3.0)
+        return super().drawn(key, rng)
+
+
+# task.pure
+
+
+class Multiplied(Sum):
+    """Can be built with more than a config and services."""
+
+    def __init__(self, config: Any = None, services: Services | None = None, factor: int = 1):
+        super().__init__(config, services)
+        self.factor = factor
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        return super().asked(key, one * self.factor, two)
+
+
+# task.level
+
+
+class HarderByThePower(Sum):
+    """Has more terms with the third power of the level."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        terms = [one] + [two] * (1 + int(4 * key.level**3))
+        return Task(key, f"{' + '.join(map(str, terms))}? Write <answer>N</answer>.", sum(terms))
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(TaskKey(key.env, key.split, key.index, key.seed), rng)
+
+
+# cost.memory
+
+
+class KeepsAndSearches(Sum):
+    """Keeps something of each verdict; a reference comes from a search."""
+
+    kept: ClassVar[list[bytes]] = []
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        self.kept.append(bytes(5000))
+        return super().verify(task, rollout)
+
+    def reference(self, task: Task[int]) -> str:
+        time.sleep(0.1)
+        return f"<answer>{task.data}</answer>"
+
+
+class PreparesItsRows(Sum):
+    """Keeps what it has prepared for each row of a list, which has an end."""
+
+    levels = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared: dict[TaskKey, bytes] = {}
+
+    def size(self, split: str) -> int:
+        return 5000
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        self.prepared.setdefault(task.key, bytes(6000))
+        return super().verify(task, rollout)
+
+
+# tool.secret
+
+
+def _word(number: int) -> str:
+    rng = random.Random(number)
+    return "".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(4)).capitalize()
+
+
+CAPITALS = {_word(number): _word(1000 + number) for number in range(1, 300)}
+
+
+class Encyclopedia(Environment[str]):
+    """Asks for capitals, which are in the articles that a tool finds."""
+
+    levels = False
+    max_turns = 4
+
+    def task(self, key: TaskKey) -> Task[str]:
+        lands = [
+            land for land in CAPITALS if (sum(map(ord, land)) % 5 == 0) == (key.split == "eval")
+        ]
+        land = key.rng().choice(lands)
+        return Task(key, self.question(land), CAPITALS[land])
+
+    def question(self, land: str) -> str:
+        return f"What is the capital of {land}?"
+
+    def article(self, land: str) -> str:
+        return f"{land} is a country. The capital of {land} is {CAPITALS[land]}, by a lake."
+
+    def tools(self) -> Sequence[Callable[..., object]]:
+        return [self.search]
+
+    def search(self, query: str) -> str:
+        """Search the encyclopedia for words."""
+        found = next((land for land in CAPITALS if land in query), None)
+        return "Nothing was found." if found is None else self.article(found)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        answer = rollout.text.strip()
+        right = answer == task.data
+        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class RowsInItsIndex(Encyclopedia):
+    """The articles are the rows of the tasks."""
+
+    def article(self, land: str) -> str:
+        return f"question: {self.question(land)} answer: {CAPITALS[land]}"
+
+
+# episode.files
+
+
+class StrictFolder(Folder):
+    """Refuses paths outside of itself, as the sessions of a jail do."""
+
+    async def exec(self, command: str | Sequence[str], **options: Any) -> CommandResult:
+        words = command.split(" ") if isinstance(command, str) else [*command]
+        if words[0] != "copy":
+            return await super().exec(command, **options)
+        self.files[words[2]] = self.files.get(words[1], b"")
+        return CommandResult("ok", 0)
+
+    async def write(self, files: Mapping[str, str | bytes]) -> None:
+        if any(path.startswith("/") for path in files):
+            raise ValueError("a path is not inside of the session")
+        await super().write(files)
+
+
+class StrictFolders(Folders):
+    async def session(self, files: Mapping[str, str | bytes] | None = None, **_: Any) -> Session:
+        return StrictFolder(files or {})
+
+
+def made(env: type[Environment[Any]]) -> Environment[Any]:
+    return env(None, Services(sandboxes={"default": StrictFolders()} if env.needs else {}))
+
+
+class DeskBesideOthers(Desk):
+    """Has a file of another day, and reads one outside of the session's folder."""
+
+    def files(self) -> dict[str, str]:
+        return super().files() | {"old.txt": "to do\n", "thresholds.json": "[7, 9]\n"}
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        assert self.session is not None
+        await self.session.read("/etc/limits.txt")
+        return await super().verdict(rollout)
+
+
+class DesksBesideOthers(Desks):
+    """The prompt names a file outside of the session's folder, and has other words with a dot."""
+
+    hunt = DeskBesideOthers
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        more = (
+            " It is no secret (e.g. /etc/passwd.txt is none); Python3.x of example.com counts, too."
+        )
+        return Task(key, (Message("user", task.prompt[0].content + more),), task.data)
+
+
+class Restoring(Desk):
+    """What is to be made lies in the folder as another file."""
+
+    source: ClassVar[str] = "note.bak"
+
+    def files(self) -> dict[str, str]:
+        return {self.source: f"note {self.task.data}\n", "thresholds.json": "[7, 9]\n"}
+
+    async def done(self, text: str) -> str | None:
+        self.turns += 1
+        if not text.startswith("copy "):
+            return None
+        assert self.session is not None
+        await self.session.exec(text)
+        return "[ok]"
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        spoken = [m.content for m in rollout.messages if m.role == "assistant"]
+        for text in spoken[self.turns :]:
+            await self.done(text)
+        assert self.session is not None
+        right = await self.session.read("note.txt") == f"note {self.task.data}\n".encode()
+        return Verdict({"found": Reward(float(right))}, passed=right)
+
+
+class CopiesAsTold(Desks):
+    """The policy is to copy a file that the prompt names."""
+
+    hunt = Restoring
+    told: ClassVar[str] = " from its copy note.bak"
+
+    def task(self, key: TaskKey) -> Task[int]:
+        number = 2 * key.rng().randrange(1000, 10**6) + (key.split == "eval")
+        prompt = f"Restore note.txt{self.told}, with the mark {number}."
+        return Task(key, (Message("user", prompt),), number * 7 + 1)
+
+    def reference(self, task: Task[int]) -> Sequence[str]:
+        return (f"copy {Restoring.source} note.txt", "done")
+
+    def cheats(self, task: Task[int]) -> Sequence[str | Sequence[str]]:
+        return ()
+
+
+class HasASecretBackup(CopiesAsTold):
+    """The policy is to write the file, and the folder has it as a backup."""
+
+    told = ""
+
+
+class LooksForTheBackup(HasASecretBackup):
+    """Declares that the files are what is asked about."""
+
+    answer_in_prompt = True
+
+
+class RestoringHousehold(Restoring):
+    source = "household.csv"
+
+
+class WordsInsideOfNames(HasASecretBackup):
+    """The name of the file says nothing of a solution, though it has some of such letters."""
+
+    hunt = RestoringHousehold
+
+    def reference(self, task: Task[int]) -> Sequence[str]:
+        return ("copy household.csv note.txt", "done")
+
+
+# safety.eval
+
+
+class OpenedByName(Hunt):
+    """Opens what the policy names, also before the last turn."""
+
+    def heard(self, text: str) -> int | None:
+        with suppress(OSError, ValueError), open(text[:200], encoding="utf-8") as file:
+            file.read()
+        return super().heard(text)
+
+
+class OpensInReplies(Hunts):
+    hunt = OpenedByName
+
+
+HONEST: Mapping[type[Environment[Any]], str] = {
+    HelperThatEnds: "safety.processes",
+    SetByKeywords: "task.process",
+    CharactersOfTheUser: "task.process",
+    PinnedAgain: "task.process",
+    LocaleForAMoment: "safety.state",
+    TakesAVariableAway: "task.process",
+    HarderByThePower: "task.level",
+    PreparesItsRows: "cost.memory",
+    Encyclopedia: "tool.secret",
+    DesksBesideOthers: "episode.files",
+    CopiesAsTold: "episode.files",
+    LooksForTheBackup: "episode.files",
+    WordsInsideOfNames: "episode.files",
+}
+
+FAULTS: Mapping[type[Environment[Any]], str] = {
+    HelperThatStays: "safety.processes",
+    DaysOfTheUser: "task.process",
+    NumbersOfTheUser: "task.process",
+    HurriedBehindTheLocale: "task.process",
+    FailsByAVariable: "task.process",
+    KeepsAndSearches: "cost.memory",
+    RowsInItsIndex: "tool.secret",
+    HasASecretBackup: "episode.files",
+}
