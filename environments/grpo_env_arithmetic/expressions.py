@@ -72,6 +72,7 @@ EXAMPLES = (
     Problem("(0 + 2) - 5", -3),
     Problem("(1 + 1) + 1", 3),
 )
+_EXAMPLE_TEXTS = frozenset(example.expression for example in EXAMPLES)
 
 
 def shape_at(level: float) -> Shape:
@@ -88,10 +89,11 @@ def shape_at(level: float) -> Shape:
 def draw_problem(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
     """Draw a random problem of the shape, from the held-out ones or from the others."""
     while True:
-        operands = [rng.randint(0, shape.largest) for _ in range(shape.terms)]
-        problem = _build_problem(operands, [rng.choice(shape.operators) for _ in operands[1:]])
-        if _is_no_example(problem) and is_held_out(problem.expression) == held_out:
-            return problem
+        operands = [rng.randrange(shape.largest + 1) for _ in range(shape.terms)]
+        signs = [rng.choice(shape.operators) for _ in operands[1:]]
+        text = _written(operands, signs)
+        if text not in _EXAMPLE_TEXTS and is_held_out(text) == held_out:
+            return Problem(text, _value(operands, signs))
 
 
 def draw_by_answer(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
@@ -117,23 +119,30 @@ def listed_held_out(shape: Shape) -> tuple[Problem, ...]:
         return ()
     operands = itertools.product(range(shape.largest + 1), repeat=shape.terms)
     signs = list(itertools.product(shape.operators, repeat=shape.terms - 1))
-    problems = (_build_problem(o, s) for o in operands for s in signs)
-    return tuple(p for p in problems if _is_no_example(p) and is_held_out(p.expression))
+    return tuple(
+        Problem(text, _value(o, s))
+        for o in operands
+        for s in signs
+        if (text := _written(o, s)) not in _EXAMPLE_TEXTS and is_held_out(text)
+    )
 
 
+@functools.lru_cache(maxsize=_LISTABLE)
 def is_held_out(expression: str) -> bool:
     """Return whether a hash of the expression's text puts it among the held-out tasks."""
     digest = hashlib.sha256(expression.encode()).digest()
     return int.from_bytes(digest[:8], "big") < _EVAL_SHARE * 2**64
 
 
-def _is_no_example(problem: Problem) -> bool:
-    return problem not in EXAMPLES
+def _written(operands: Sequence[int], signs: Sequence[str]) -> str:
+    text = f"{operands[0]} {signs[0]} {operands[1]}"
+    for sign, operand in zip(signs[1:], operands[2:], strict=True):
+        text = f"({text}) {sign} {operand}"
+    return text
 
 
-def _build_problem(operands: Sequence[int], signs: Sequence[str]) -> Problem:
-    text, value = str(operands[0]), operands[0]
-    for index, (sign, operand) in enumerate(zip(signs, operands[1:], strict=True)):
-        text = f"({text}) {sign} {operand}" if index else f"{text} {sign} {operand}"
+def _value(operands: Sequence[int], signs: Sequence[str]) -> int:
+    value = operands[0]
+    for sign, operand in zip(signs, operands[1:], strict=True):
         value = _OPERATORS[sign](value, operand)
-    return Problem(text, value)
+    return value

@@ -9,12 +9,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import threading
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from grpo_core.calls.call import current_call
 from grpo_core.calls.isolation import clip, reason
+from grpo_core.calls.threads import start_in_thread
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -57,7 +58,7 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
 
 
 async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking code in a daemon thread of its own and return its result.
+    """Run blocking code in a daemon thread, which has nothing else to do, and return its result.
 
     Code that hangs there does not keep the program from exiting, as it would in the default
     executor.
@@ -79,7 +80,7 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
 
     name = f"grpo {getattr(function, '__name__', 'call')}"
     context = contextvars.copy_context()  # so that services know which call they serve
-    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    start_in_thread(functools.partial(context.run, run), name=name)
     return await future
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_core.calls.threads import IDLE
+
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST = 50
 """The most leftovers of each kind in the report."""
@@ -162,7 +164,7 @@ def open_resources() -> dict[str, list[str]] | None:
             children += filter(_is_running, (task / "children").read_text().split())
     return {
         "processes": [f"{child} {_command(child)}" for child in children],
-        "threads": [thread.name for thread in threading.enumerate()],
+        "threads": [thread.name for thread in threading.enumerate() if thread.name != IDLE],
         UNFINISHED: _pending(),
         "open files": files,
     }
