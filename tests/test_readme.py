@@ -424,7 +424,8 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
         "`floor.balance`": [balance._MOST_COMMON],
         "`task.secret`": [leaks._MOST_PROMPTS],
         "`task.split`": [
-            *(held_out._PARAPHRASED, held_out._PARAPHRASED_WIDE, held_out._TURNED_ROUND)
+            *(held_out._PARAPHRASED, held_out._PARAPHRASED_WIDE),
+            *(held_out._ONE_QUESTION, held_out._TURNED_ROUND),
         ],
         "`cost.time`": [hostile_answers._USUAL_SHARE],
     }
