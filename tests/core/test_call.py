@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 import time
 from typing import Any
 
@@ -107,3 +110,36 @@ def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(
     assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [
         (True, text == "certain")
     ] * 2
+
+
+async def idents(count: int) -> set[int]:
+    return {await in_thread(threading.get_ident) for _ in range(count)}
+
+
+def test_threads_are_used_again_and_one_that_hangs_holds_nothing_up() -> None:
+    ended = threading.Event()
+
+    async def beside_one_that_hangs() -> set[int]:
+        hanging = asyncio.ensure_future(in_thread(ended.wait))
+        used = await asyncio.wait_for(idents(50), 10)
+        ended.set()
+        assert await hanging
+        return used
+
+    assert len(asyncio.run(beside_one_that_hangs())) < 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+def test_a_fork_starts_threads_of_its_own() -> None:
+    asyncio.run(idents(3))
+    child = os.fork()
+    if child == 0:
+        os._exit(len(asyncio.run(idents(3))) == 0)
+    started, ended = time.monotonic(), (0, 0)
+    while ended == (0, 0) and time.monotonic() - started < 20:
+        time.sleep(0.05)
+        ended = os.waitpid(child, os.WNOHANG)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0), "it waits for a thread that the fork does not have"
