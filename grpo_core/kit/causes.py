@@ -71,6 +71,7 @@ _RULES: tuple[_Rule, ...] = (
         lambda failed: "floor.suffix" not in failed,
     ),
     _Rule("floor.listed", ("floor.superset", *_LOOSE)),
+    _Rule("floor.listed", ("floor.large",), shows=_passes),  # of a long list
     _Rule("floor.superset", _LOOSE, shows=_passes),
     _Rule("floor.suffix", ("floor.near", "floor.spelling"), shows=_passes),
     _Rule("floor.constant", ("floor.balance",)),

@@ -33,8 +33,8 @@ _EMPTIED = {"emptied": b"", "that ends at once": b"exit 0\n"}
 _FILE_NAME = re.compile(r"(?<![\w/.])[\w-][\w/-]*\.[A-Za-z]\w{0,4}\b")
 """What may be the name of a file in a prompt, inside of the session's folder."""
 _USUAL = re.compile(
-    r"\.(?:txt|[ct]sv|jsonl?|ya?ml|toml|ini|cfg|conf|xml|html|css|md|rst|tex|log|out|dat|bin|db|sql|"
-    r"py|js|ts|sh|c|h|cpp|java|rs|go|rb)\Z"
+    r"\.(?:txt|[ct]sv|jsonl?|ya?ml|toml|ini|cfg|conf|xml|html|css|md|rst|tex|log|out|dat|bin|db|"
+    r"sql|py|js|ts|sh|c|h|cpp|java|rs|go|rb)\Z"
 )
 """Usual ends of names: other words with a dot are names only if the session has such a file."""
 _TELLING = re.compile(

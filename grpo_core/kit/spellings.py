@@ -122,6 +122,8 @@ def _misspellings(answer: str | None, *, exact: bool, whole: bool) -> Iterator[t
         yield from _with_a_field_twice(answer)
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
+        if whole:  # else brackets may stand around the number that counts
+            yield from _in_brackets(answer)
         if exact:
             yield "with an exponent", f"{answer}e0"
             yield from _with_an_exponent(answer)
@@ -232,7 +234,6 @@ def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     if answer.lstrip("-").isdigit():
         number = int(answer)
         yield "as a sum to be computed", f"{number - 1}+1"
-        yield "in brackets, as code", f"({number})"
         yield "in octal digits", oct(number)
         yield "in hexadecimal", hex(number)
         yield "in binary", bin(number)
@@ -241,6 +242,12 @@ def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     if answer in ("0", "1"):
         yield "as a truth value", str(answer == "1")
         yield "as a truth value of JSON", str(answer == "1").lower()
+
+
+def _in_brackets(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield a whole number in brackets, which evaluate to it."""
+    if answer.lstrip("-").isdigit():
+        yield "in brackets, as code", f"({int(answer)})"
 
 
 def _misspelt_json(value: Any) -> Iterator[tuple[str, str]]:

@@ -144,13 +144,13 @@ async def _check_pasts(
     """
     if subject.effort.seconds > _SLOW_VERDICT * subject.effort.verdicts:
         return
-    pasts = {"silent replies": "", "long replies": _LONG_REPLY}
-    if subject.answered:  # at first, while there are few other replies
-        pasts = {"right answers to one task": subject.answered[0][1], **pasts}
-    for kind, text in pasts.items():
+    pasts = [("silent replies", "", _PAST), ("long replies", _LONG_REPLY, _PAST)]
+    if subject.answered:  # at first, while there are few other replies, and fewer than the next
+        pasts.insert(0, ("right answers to one task", subject.answered[0][1], _PAST // 2))
+    for kind, text, most in pasts:
         task = subject.answered[0][0] if subject.answered else subject.tasks[0]
         started, count = time.monotonic(), 0
-        while count < _PAST and time.monotonic() - started < _PAST_SECONDS:
+        while count < most and time.monotonic() - started < _PAST_SECONDS:
             await subject.judged(subject.inline_verifier, [(task, text)] * _PAST_AT_ONCE)
             count += _PAST_AT_ONCE
         after = await subject.judged(subject.inline_verifier, attempts)

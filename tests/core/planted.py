@@ -1006,7 +1006,8 @@ class SwappedTerms(Sum):
     """The terms of held-out sums are those of training sums, the other way round."""
 
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        one, two = super().drawn(replace(key, split="train"), rng)
+        trained = replace(key, split="train")
+        one, two = super().drawn(trained, trained.rng())
         return (max(one, two), min(one, two))[:: -1 if key.split == "eval" else 1]
 
 
