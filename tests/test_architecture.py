@@ -350,6 +350,14 @@ def test_importing_the_sdk_loads_nothing_heavy(source_tree: list[Path]) -> None:
     )
 
 
+def test_a_file_that_holds_an_environment_beside_its_training_loads_without_torch(
+    source_tree: list[Path],
+) -> None:
+    loaded = loaded_after("from grpo_core import Environment, Trainer", path=source_tree)
+    assert "grpo_core.train.trainer" in loaded
+    assert loaded & {"torch", "transformers", "peft"} == set()
+
+
 def test_help_loads_no_torch_no_docker_no_transformers_and_no_plugin(
     source_tree: list[Path],
 ) -> None:

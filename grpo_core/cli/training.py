@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,9 @@ def import_trainer(method: str) -> type[Trainer]:
         MissingExtraError: a package of the extra "train" is not installed.
     """
     with needs_training(f"grpo {'run' if method == 'grpo' else method}"):
-        from grpo_core.train.trainer import Trainer
+        import_module("grpo_core.train.build")  # a trainer imports it when it is made
+    from grpo_core.train.trainer import Trainer
+
     return Trainer
 
 

@@ -2,6 +2,9 @@
 
 The trainer only puts the parts together: a `Run` knows a method (`grpo.py`, `sft.py`), the method
 knows an `Actor`, and no dependency points the other way.
+
+The parts, and torch with them, are imported when a trainer is made: a file with an environment and
+a script that trains on it is loaded by every command that needs the environment alone.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.config import RunConfig
@@ -28,23 +31,20 @@ from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
 from grpo_core.runs.trust import require_trust
-from grpo_core.train.build import build_method, choose_observer, find_ranks, load_observers
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.tasks import counted_sources
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.journal import Journal
-from grpo_core.train.run.metrics import refuse_taken_names
-from grpo_core.train.run.opening import fingerprints, shared_run_folder
 from grpo_core.train.run.resume import (
     changed_processes,
     changed_settings,
     refuse_changed_environments,
     refuse_changed_settings,
 )
-from grpo_core.train.run.rewind import choose_checkpoint
-from grpo_core.train.run.run import Run
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Sources
+
+if TYPE_CHECKING:
+    from grpo_core.train.policy.causal import Policy
 
 
 class Trainer:
@@ -79,6 +79,11 @@ class Trainer:
         sampler: Sampler | None = None,
         observer: Observer | None = None,
     ) -> None:
+        from grpo_core.train.build import build_method, choose_observer, find_ranks, load_observers
+        from grpo_core.train.run.metrics import refuse_taken_names
+        from grpo_core.train.run.opening import shared_run_folder
+        from grpo_core.train.run.run import Run
+
         ranks = find_ranks(config)
         self.observer = choose_observer(observer, ranks, lambda: getattr(self, "folder", None))
         host = host or PluginHost()
@@ -129,6 +134,9 @@ class Trainer:
             ConfigError: the run is finished, or something differs or is damaged that `allow` does
                 not name.
         """
+        from grpo_core.train.run.opening import fingerprints
+        from grpo_core.train.run.rewind import choose_checkpoint
+
         run_folder = RunFolder.open(Path(folder))
         if run_folder.finished:
             raise ConfigError(

@@ -27,6 +27,8 @@ MODULES = (
     "grpo_core.cli.sft",
     "grpo_core.cli.evaluate",
     "grpo_core.cli.progress",
+    "grpo_core.train.build",
+    "grpo_core.train.run.run",
     "grpo_core.train.trainer",
     "grpo_core.train.measure",
     "grpo_core.train.policy.choose",
