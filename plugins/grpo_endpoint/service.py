@@ -91,7 +91,13 @@ class Service:
         """Return the task that answers requests; cancelled, it gives them up.
 
         It raises an ApiError if they cannot be answered.
+
+        Raises:
+            ApiError: the client was dismissed, or the server closes.
         """
+        # The client's key was checked before its body arrived.
+        if client.is_dismissed or self.is_closing:
+            raise self.why_given_up(client)
         task = asyncio.create_task(self._answers(client, requests))
         client.work.add(task)
         task.add_done_callback(client.work.discard)

@@ -478,6 +478,29 @@ def test_one_key_leaves_room_for_the_others() -> None:
     assert (greedy.most_running, len(greedy.asked)) == (3, 3)
 
 
+@pytest.mark.parametrize(("ends", "status"), [("dismiss", 401), ("close", 503)])
+def test_a_request_whose_body_arrives_after_the_end_of_its_key_is_refused(
+    ends: str, status: int
+) -> None:
+    completer = Fake(for_ever)
+    with served() as server:
+        access = server.admit(completer)
+        with raw(access) as connection:
+            whole = post(access, json.dumps(HELLO).encode())
+            connection.sendall(whole[:-5])
+            time.sleep(0.2)  # for the server to read the head
+            if ends == "dismiss":
+                server.run(server.endpoint.dismiss(access.key))
+                connection.sendall(whole[-5:])
+            else:
+                closing = asyncio.run_coroutine_threadsafe(server.endpoint.close(), server.loop)
+                time.sleep(0.2)  # for it to give up what is in progress
+                connection.sendall(whole[-5:])
+                closing.result(20)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 %d " % status)
+    assert completer.asked == []
+
+
 def test_a_client_that_vanishes_from_the_queue_leaves_it() -> None:
     completer = Fake(for_ever)
 
