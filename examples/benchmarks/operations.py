@@ -6,7 +6,7 @@ A GPU waits for the host to launch one operation after the other (see `counting`
 decode step of a small model takes most of its time for. The model is a Qwen2 with tiny matrices,
 random weights in bfloat16 and a LoRA adapter on every linear layer, since the number of operations
 does not depend on the size of the matrices. It is computed as on a GPU of 80 GB, once with the
-setting trainer.stacked_layers=false and once with true, the default on a GPU. It needs no GPU, and
+setting trainer.stacked_layers=false and once with true, the default. It needs no GPU, and
 does not measure one.
 """
 
@@ -83,7 +83,7 @@ def settings() -> RunConfig:
 
 
 def make_policy(
-    layers: int, vocabulary: int, *, stacked: bool | None, logits_bytes: int | None = None
+    layers: int, vocabulary: int, *, stacked: bool, logits_bytes: int | None = None
 ) -> Policy:
     """Return a policy with an adapter on every linear layer.
 

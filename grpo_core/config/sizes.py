@@ -76,7 +76,6 @@ DEVICE_SIZES: Sequence[str] = (
 """The sizes that the device decides, as `grpo_core.train.compute.tuning` has them."""
 DEVICE_SETTINGS: Sequence[str] = (
     *DEVICE_SIZES,
-    "trainer.stacked_layers",
     "sampling.cuda_graphs",
 )
 """All settings that the device decides."""

@@ -37,12 +37,12 @@ def at_24_layers(count: Callable[[int], float]) -> float:
 @pytest.mark.parametrize(
     ("stacked", "times"),
     [
-        (None, 1.1),  # the bar, with the default of a GPU
+        (True, 1.1),  # the bar, with the default of a GPU
         (False, 1.75),  # peft computes each adapter by itself
     ],
 )
 def test_a_decode_step_has_few_operations_and_waits_once(
-    script: ModuleType, stacked: bool | None, times: float
+    script: ModuleType, stacked: bool, times: float
 ) -> None:
     waits: list[float] = []
 
@@ -61,12 +61,12 @@ def test_a_decode_step_has_few_operations_and_waits_once(
 @pytest.mark.parametrize(
     ("stacked", "share"),
     [
-        (None, 0.5),  # the bar, with the default of a GPU
+        (True, 0.5),  # the bar, with the default of a GPU
         (False, 0.63),
     ],
 )
 def test_a_micro_batch_has_few_operations_and_never_waits(
-    script: ModuleType, stacked: bool | None, share: float
+    script: ModuleType, stacked: bool, share: float
 ) -> None:
     waits: list[int] = []
 

@@ -312,11 +312,13 @@ def test_a_batch_of_requests_casts_each_weight_once_and_samples_the_same(monkeyp
     assert counts[0] == linears < counts[1]
 
 
-def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now():
+@pytest.mark.parametrize("stacked", [False, True])
+def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now(stacked: bool):
     model = add_adapter(
         tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny")
     )
-    policy, ids = Policy(model, tiny_tokenizer()), torch.tensor([[5, 6, 7, 8]] * 3)
+    policy = Policy(model, tiny_tokenizer(), stacked=stacked)
+    ids = torch.tensor([[5, 6, 7, 8]] * 3)
 
     def logits(*, packed: bool) -> tuple[torch.Tensor, int]:
         """And how many products peft's own layers made."""
@@ -343,10 +345,9 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
             if "lora_B" in name:
                 parameter.normal_(std=0.5, generator=generator)
     (expected, own), (found, narrow) = logits(packed=False), logits(packed=True)
-    assert (own, narrow) == (
-        14,
-        4 if BFLOAT16 else 14,
-    )  # seven layers in each of two blocks; keys and values are too narrow to be laid out
+    # Seven layers in each of two blocks; keys and values are too narrow to be laid out.
+    by_peft = (14, 4 if BFLOAT16 else 14)
+    assert (own, narrow) == ((0, 0) if stacked else by_peft)
     assert apart(found, expected) < 0.15 < 0.5 < apart(before, expected)
     for first, second in (
         (policy.prepacked(3), model.disable_adapter()),

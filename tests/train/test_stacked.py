@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.stacked import Stacks
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Text, random_texts
 
-from .arrange import run_config, sampled
+from .arrange import random_rollouts, run_config, sampled
 from .test_sampler import prompts, requests_for
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -35,16 +37,16 @@ def adapted(dtype: torch.dtype = torch.float64, *, bias: bool = False) -> Any:
 
 
 @torch.no_grad()
-def randomize(model: Any, *, seed: int) -> None:
+def randomize(model: Any, *, seed: int, of: str = "lora_") -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
-        if "lora_" in name:
+        if of in name:
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
 
 
-def stacked(model: Any) -> Stacks:
+def stacked(model: Any, *, joined: bool = False) -> Stacks:
     with torch.no_grad():
-        stacks = Stacks(model, lambda: model(input_ids=TOKENS[:1]))
+        stacks = Stacks(model, lambda: model(input_ids=TOKENS[:1]), joined=joined)
     stacks.refresh()
     return stacks
 
@@ -59,10 +61,11 @@ def results(model: Any) -> list[Tensor]:
     return [plain, logits, *(p.grad for p in model.parameters() if p.requires_grad)]
 
 
+@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_stacks_give_the_values_and_gradients_of_peft(bias: bool) -> None:
+def test_stacks_give_the_values_and_gradients_of_peft(bias: bool, joined: bool) -> None:
     plain, ours = adapted(bias=bias), adapted(bias=bias)
-    stacks = stacked(ours)
+    stacks = stacked(ours, joined=joined)
     # Two layers: queries, keys and values; the output; gate and up; down.
     assert [len(stack.outs) for stack in stacks._stacks] == [3, 1, 2, 1] * 2
     torch.testing.assert_close(results(ours), results(plain), rtol=1e-9, atol=1e-11)
@@ -72,18 +75,81 @@ def test_stacks_give_the_values_and_gradients_of_peft(bias: bool) -> None:
     torch.testing.assert_close(results(ours), results(plain), rtol=1e-9, atol=1e-11)
 
 
-def test_an_adapter_that_is_off_or_another_one_is_computed_as_by_peft() -> None:
+def add_other(model: Any, **changes: Any) -> None:
+    """Add a second adapter with other numbers, and make it the active one."""
+    model.add_adapter("other", replace(model.peft_config["default"], **changes))
+    model.set_adapter("other")
+    randomize(model, seed=3, of=".other.")
+    model.to(torch.float64)
+
+
+class CallsOfPeft:
+    """Counts the calls of adapters' own layers."""
+
+    def __init__(self, model: Any) -> None:
+        self.count = 0
+        for name, module in model.named_modules():
+            if ".lora_A." in name:
+                module.register_forward_hook(self._called)
+
+    def _called(self, *_: Any) -> None:
+        self.count += 1
+
+
+def test_an_adapter_that_is_off_is_computed_as_by_peft() -> None:
     plain, ours = adapted(), adapted()
     stacked(ours)
     with plain.disable_adapter(), ours.disable_adapter(), torch.no_grad():
         torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"), [({}, True), ({"lora_alpha": 99}, False), ({"r": 3}, False)]
+)
+def test_another_adapter_takes_the_place_of_the_trained_one_if_only_its_numbers_differ(
+    changes: dict[str, int], taken: bool
+) -> None:
+    plain, ours = adapted(), adapted()
+    stacks = stacked(ours)
     for model in (plain, ours):
-        model.add_adapter("other", model.peft_config["default"])
-        model.set_adapter("other")
-        randomize(model, seed=3)
-        model.to(torch.float64)
+        add_other(model, **changes)
+    calls = CallsOfPeft(ours)
     with torch.no_grad():
         torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+        assert calls.count == 14  # before `refresh`, peft computes
+        stacks.refresh()
+        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+        assert calls.count == (14 if taken else 28)
+    torch.testing.assert_close(results(ours), results(plain))  # its own gradients, too
+    for model in (plain, ours):
+        model.set_adapter("default")
+    with torch.no_grad():
+        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+    stacks.refresh()
+    before = calls.count
+    torch.testing.assert_close(results(ours), results(plain))
+    assert calls.count == before
+
+
+def test_the_kl_to_an_equal_reference_is_exactly_0() -> None:
+    model = adapted(torch.bfloat16)
+    model.add_adapter("reference", model.peft_config["default"])
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".reference." in name:
+                parameter.copy_(model.get_parameter(name.replace(".reference.", ".default.")))
+    policy = Policy(model, tiny_tokenizer())
+    micro = next(
+        policy.micro_batches(
+            [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
+            max_tokens=10_000,
+            dtype=torch.float32,
+        )
+    )
+    with torch.no_grad():
+        reference_BT = policy.reference_logprobs(micro, temperature=1.0)
+    present_BT, _ = policy.logprobs(micro, temperature=1.0)
+    assert torch.equal(present_BT.detach(), reference_BT)
 
 
 def test_the_weights_are_views_and_layers_compute_by_themselves_once_stacks_are_removed() -> None:
@@ -103,8 +169,8 @@ def test_the_weights_are_views_and_layers_compute_by_themselves_once_stacks_are_
 def test_in_bfloat16_stacks_are_as_near_to_the_exact_log_probs_as_peft() -> None:
     models = [adapted(torch.bfloat16) for _ in range(3)]
     policies = [
-        Policy(models[0], tiny_tokenizer()),
-        Policy(models[1], tiny_tokenizer(), stacked=True),
+        Policy(models[0], tiny_tokenizer(), stacked=False),
+        Policy(models[1], tiny_tokenizer()),
         Policy(models[2].double(), tiny_tokenizer()),
     ]
     texts = random_texts(100, None, (), 0)

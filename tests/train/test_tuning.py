@@ -90,10 +90,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_layers_are_stacked_and_steps_recorded_by_default_on_a_gpu_alone() -> None:
-    for tuning, on in ((gpu_tuning(80 * GIB, weights=1), True), (CPU, False)):
-        assert tuning.stacked_layers is on
-        assert tuning.cuda_graphs is on
+def test_steps_are_recorded_by_default_on_a_gpu_alone() -> None:
+    assert gpu_tuning(80 * GIB, weights=1).cuda_graphs
+    assert not CPU.cuda_graphs
 
 
 def trained(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Listener]:
@@ -154,11 +153,16 @@ def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
 
 
 def test_a_run_with_stacked_layers_ends_and_trains_the_adapter(settings, tmp_path: Path) -> None:
-    changes = {"trainer.stacked_layers": True, "model.dtype": "bfloat16"}
-    trainer, _ = trained(settings, tmp_path / "run", **changes)
+    trainer, _ = trained(settings, tmp_path / "run", **{"model.dtype": "bfloat16"})
     policy = trainer.actor.policy
     assert policy._stacks is not None
     # Those matrices of an adapter start as zeros.
     assert all(tensor.any() for name, tensor in policy.trainable() if "lora_B" in name)
-    plain, _ = trained(settings, tmp_path / "plain", **{"model.dtype": "bfloat16"})
+    changes = {"trainer.stacked_layers": False, "model.dtype": "bfloat16"}
+    plain, _ = trained(settings, tmp_path / "plain", **changes)
     assert plain.actor.policy._stacks is None
+
+
+def test_a_run_that_left_stacking_to_the_device_is_read() -> None:
+    recorded = {"environment": "letters", "trainer": {"stacked_layers": None}}
+    assert build_config([recorded]).trainer.stacked_layers is True

@@ -1,18 +1,20 @@
-"""Compute layers that multiply the same input as one product, with their adapters, for GPUs.
+"""Compute layers that multiply the same input as one product, with their adapters.
 
 A GPU waits for the host, which launches one small operation after the other: peft adds six to every
-product, among them the casts of both matrices of the adapter. Here the weights W of layers with the
-same input (the queries, keys and values of attention, say) stand below one another in one matrix,
-with the first matrices A of their adapters behind them. One product gives W x and A x, a second one
-adds B A x, with the matrices B in one block matrix. No weight is copied: the layers' own become
-views of the matrix. Only adapters are cast, once after each change.
+product, among them the casts of both matrices of the adapter. On a CPU each of them reads and
+writes all of the output. Here the weights W of layers with the same input (the queries, keys and
+values of attention, say) stand below one another in one matrix, with the first matrices A of their
+adapters behind them, and the matrices B in one block matrix. Two or three products give
+W x + B A x. No weight is copied: the layers' own become views of the matrix. Only adapters are
+cast, once after each change.
 
-It is the default on a GPU (trainer.stacked_layers).
+It can be switched off (trainer.stacked_layers).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -28,17 +30,18 @@ class Stack:
 
     Args:
         layers: peft's layers (see `same_inputs`), in the order in which the model calls them.
+        joined: without gradients, W x and A x are one product.
     """
 
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self._layers = layers
-        (self._adapter,) = layers[0].active_adapters
-        self.scaling: float = layers[0].scaling[self._adapter]
+    def __init__(self, layers: Sequence[Any], *, joined: bool) -> None:
+        self._layers, self._joined = layers, joined
+        (self.trained,) = layers[0].active_adapters
+        """Name of the adapters that are trained."""
+        self.present: str = self.trained
+        """Name of the adapters that are cast: these, or the reference's."""
+        self.scaling: float = layers[0].scaling[self.trained]
         """Factor of the adapters."""
-        self.downs: list[Tensor] = [layer.lora_A[self._adapter].weight for layer in layers]
-        """The first matrix (r, in) of each adapter, as it is trained."""
-        self.ups: list[Tensor] = [layer.lora_B[self._adapter].weight for layer in layers]
-        """The second matrix (out, r) of each adapter, as it is trained."""
+        self.downs, self.ups = self.matrices(self.trained)
         self.outs, self.ranks = _slices(self.ups), _slices(self.downs)
         bases = [layer.get_base_layer() for layer in layers]
         out, rank = self.outs[-1].stop, self.ranks[-1].stop
@@ -66,6 +69,28 @@ class Stack:
         for layer in self._layers:
             del layer.forward
 
+    def can_take(self, adapter: str) -> bool:
+        """Return True if these adapters differ from the trained ones in their numbers alone."""
+        return adapter == self.trained or all(
+            adapter in layer.lora_A
+            and adapter not in layer.lora_variant
+            and layer.lora_B[adapter].bias is None
+            and layer.lora_A[adapter].weight.shape == layer.lora_A[self.trained].weight.shape
+            and layer.scaling[adapter] == self.scaling
+            for layer in self._layers
+        )
+
+    def matrices(self, adapter: str) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the first matrix (r, in) and the second (out, r) of each layer's adapter."""
+        return (
+            [layer.lora_A[adapter].weight for layer in self._layers],
+            [layer.lora_B[adapter].weight for layer in self._layers],
+        )
+
+    def active(self) -> list[str]:
+        """Return the names of the adapters by which the layers compute now."""
+        return list(self._layers[0].active_adapters)
+
     def places(self) -> list[Tensor]:
         """Return where the casts of `downs` and `ups` belong."""
         behind = self.matrix[self.outs[-1].stop :]
@@ -78,8 +103,10 @@ class Stack:
 
         def forward(inputs: Tensor, *args: Any, **more: Any) -> Any:
             adapted = not layer.disable_adapters
-            others = adapted and list(layer.active_adapters) != [self._adapter]
-            if args or more or layer.merged or others:
+            others = adapted and list(layer.active_adapters) != [self.present]
+            # Gradients are those of the trained adapters.
+            frozen = adapted and self.present != self.trained and torch.is_grad_enabled()
+            if args or more or layer.merged or others or frozen:
                 return own(inputs, *args, **more)
             return self._parts.take(i, inputs, adapted=adapted)
 
@@ -92,11 +119,20 @@ class Stack:
             outputs_NO = linear(rows_NI, self.matrix[:out], self._own_bias())
         elif torch.is_grad_enabled():
             outputs_NO = _Product.apply(rows_NI, self, *self.downs, *self.ups)  # type: ignore[no-untyped-call]
-        else:
+        elif self._joined:
             both = linear(rows_NI, self.matrix, self.bias)
             outputs_NO = both[:, :out].addmm_(both[:, out:], self.up.T)
+        else:
+            outputs_NO, _ = self.multiply(rows_NI)
         sizes = [rows.stop - rows.start for rows in self.outs]
         return torch.split(outputs_NO.view(*inputs.shape[:-1], out), sizes, dim=-1)
+
+    def multiply(self, rows_NI: Tensor) -> tuple[Tensor, Tensor]:
+        """Return W x + B A x and A x."""
+        out = self.outs[-1].stop
+        low_NR = rows_NI @ self.matrix[out:].T
+        outputs_NO = linear(rows_NI, self.matrix[:out], self._own_bias())
+        return outputs_NO.addmm_(low_NR, self.up.T), low_NR
 
     def _own_bias(self) -> Tensor | None:
         """Return the layers' biases alone."""
@@ -111,12 +147,10 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows_NI: Tensor, stack: Stack, *matrices: Tensor) -> Tensor:
-        out = stack.outs[-1].stop
-        low_NR = rows_NI @ stack.matrix[out:].T
+        outputs_NO, low_NR = stack.multiply(rows_NI)
         ctx.stack = stack
         ctx.save_for_backward(rows_NI, low_NR, stack.matrix, stack.up)
-        outputs_NO = linear(rows_NI, stack.matrix[:out], stack._own_bias())
-        return outputs_NO.addmm_(low_NR, stack.up.T)
+        return outputs_NO
 
     @staticmethod
     def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor | None, ...]:
@@ -145,23 +179,41 @@ class Stacks:
     Args:
         model: the model; its layers compute in stacks from now on.
         compute: makes a forward pass, in which every layer's input is seen.
+        joined: without gradients, W x and A x are one product: fewer operations, but a CPU takes
+            longer, and the rounding differs from that with gradients and from that without an
+            adapter, so that the KL to a reference with equal weights is not exactly 0.
     """
 
-    def __init__(self, model: Any, compute: Callable[[], object]) -> None:
-        self._stacks = [Stack(layers) for layers in same_inputs(model, compute)]
+    def __init__(self, model: Any, compute: Callable[[], object], *, joined: bool = False) -> None:
+        self.groups = same_inputs(model, compute)
+        """The layers of each stack."""
+        self._stacks = [Stack(layers, joined=joined) for layers in self.groups]
         self._state: list[tuple[int, int]] = []
+        self._can_take = cache(lambda name: all(stack.can_take(name) for stack in self._stacks))
         self._ups = [stack.up for stack in self._stacks]
         self._places = list(chain.from_iterable(stack.places() for stack in self._stacks))
-        self._matrices = [matrix for stack in self._stacks for matrix in (*stack.downs, *stack.ups)]
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Cast the adapters if they have changed: by an optimizer step, or as the reference's."""
-        state = [(matrix._version, matrix.data_ptr()) for matrix in self._matrices]
-        if self._stacks and state != self._state:
-            torch._foreach_copy_(self._places, [matrix.detach() for matrix in self._matrices])
+        """Cast the adapters if they have changed: by an optimizer step, or as the reference's.
+
+        Adapters that cannot stand in the place of the trained ones are left to peft.
+        """
+        active = self._stacks[0].active() if self._stacks else []
+        if len(active) != 1 or not self._can_take(active[0]):
+            return
+        matrices = [
+            matrix
+            for stack in self._stacks
+            for matrix in chain.from_iterable(stack.matrices(active[0]))
+        ]
+        state = [(matrix._version, matrix.data_ptr()) for matrix in matrices]
+        if state != self._state:
+            torch._foreach_copy_(self._places, [matrix.detach() for matrix in matrices])
             torch._foreach_mul_(self._ups, [stack.scaling for stack in self._stacks])
             self._state = state
+            for stack in self._stacks:
+                stack.present = active[0]
 
     def remove(self) -> None:
         """Let the layers compute by themselves again."""

@@ -87,8 +87,7 @@ class Policy(Texts):
         frame: system prompt and options of the chat template.
         tuning: what depends on the device; that of the model's device if None.
         stacked: compute adapted layers that get the same input as one product (see `stacked`),
-            where the weights are in half precision; otherwise it changes nothing. None takes the
-            default of the device.
+            where the weights are in half precision; otherwise it changes nothing.
     """
 
     fills: ClassVar[bool] = False
@@ -108,7 +107,7 @@ class Policy(Texts):
         compute_dtype: torch.dtype | None = None,
         frame: Frame | None = None,
         tuning: Tuning | None = None,
-        stacked: bool | None = None,
+        stacked: bool = True,
     ) -> None:
         length = getattr(model.config, "max_position_embeddings", None) or 0
         super().__init__(
@@ -157,8 +156,9 @@ class Policy(Texts):
         self._together: Sequence[Sequence[Any]] = ()
         compute = partial(self.plain_logits, self.check_texts()[0]) if self._adapted else None
         with torch.no_grad():
-            if compute and (self.tuning.stacked_layers if stacked is None else stacked):
-                self._stacks = Stacks(model, compute)
+            if compute and stacked:
+                self._stacks = Stacks(model, compute, joined=self.tuning.joined_products)
+                self._together = self._stacks.groups
             elif compute and can_be_packed_together(model):
                 self._together = same_inputs(model, compute)
         with self.autocast():
