@@ -40,9 +40,12 @@ def shared_engine() -> Iterator[Engine]:
 
 
 @pytest.fixture
-def engine(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """One without containers; what a test that failed has left is removed."""
     monkeypatch.setenv("DOCKER_HOST", shared_engine.host)
-    return shared_engine
+    yield shared_engine
+    if left := containers(shared_engine):
+        shared_engine.docker("rm", "-f", *left)
 
 
 def containers(engine: Engine) -> list[str]:
@@ -257,15 +260,15 @@ def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(engine: Engine)
 def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: float) -> None:
     """For less time than a call may take more than its limit, and for more."""
     pool = Docker(DockerConfig(jails=2))
-    source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
+    source = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
 
     async def disturbed() -> Any:
         limits = Limits(wall_seconds=2)
         batch = asyncio.ensure_future(
             pool.run([Program(source, "f", [(i,) for i in range(10)], limits)])
         )
-        await asyncio.sleep(0.7)
-        names = containers(engine)
+        await busy_container(engine)
+        names = engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split()
         engine.docker("pause", *names)
         await asyncio.sleep(seconds)
         engine.docker("unpause", *names, check=False)

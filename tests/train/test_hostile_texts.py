@@ -353,7 +353,7 @@ def test_every_command_has_a_case() -> None:
     assert set(commands(typer.main.get_command(app))) == set(CASES)
 
 
-@pytest.mark.sampled(17)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("name", "terminal"),
     [(name, True) for name in CASES]

@@ -179,6 +179,7 @@ def test_another_optimizer_begins_without_running_means_and_this_is_said(
     assert again.folder.finished
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("before", "changes", "total"),
     [
@@ -313,6 +314,7 @@ def test_the_command_line_has_the_same_words_for_it(interrupted: Path) -> None:
     assert "after step 2 of 3" in done.output
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "size"),
     [("trainable.safetensors", 100), ("state.pt", 0), ("state.pt", 1000), ("progress.json", 100)],
