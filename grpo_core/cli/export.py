@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from grpo_core.calls.printable import printable_json
+from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import needs_training, new_file, remark
+from grpo_core.cli.output import new_file, remark
 from grpo_core.cli.run_config import finished_run
 from grpo_core.config.overrides import build_config
 from grpo_core.extract import is_text

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import needs_training, print_text, remark
+from grpo_core.cli.output import print_text, remark
 from grpo_core.cli.run_config import finished_run
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config

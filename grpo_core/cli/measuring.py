@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from grpo_core.calls.deadline import wait_for
-from grpo_core.cli.output import needs_training, prints_to_stderr
+from grpo_core.cli.imports import needs_training
+from grpo_core.cli.output import prints_to_stderr
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig

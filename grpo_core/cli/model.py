@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from grpo_core.cli.output import needs_training, print_columns, print_json, print_line
+from grpo_core.cli.imports import needs_training
+from grpo_core.cli.output import print_columns, print_json, print_line
 from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
 
 app = typer.Typer()

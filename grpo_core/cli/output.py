@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from grpo_core.calls.printable import printable, printable_json
 from grpo_core.calls.streams import beneath, writing_output
-from grpo_core.protocol.errors import ConfigError, MissingExtraError, OutputError
+from grpo_core.protocol.errors import ConfigError, OutputError
 from grpo_core.runs.lines import finite
 
 INTERRUPTED = 130
@@ -139,22 +139,6 @@ def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:
     )
     with writing_output():
         typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
-
-
-@contextlib.contextmanager
-def needs_training(what: str) -> Iterator[None]:
-    """Say that the extra "train" is missing where an import in the block fails.
-
-    Args:
-        what: what needs it.
-
-    Raises:
-        MissingExtraError: a package of the extra is not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(what, "train", package=error.name or "") from None
 
 
 def new_file(path: Path | None, option: str) -> Path | None:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
-from grpo_core.cli.output import needs_training, print_line, remark
+from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig

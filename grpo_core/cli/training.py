@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.imports import needs_training
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
-from grpo_core.cli.output import BROKEN_PIPE, fail, needs_training
+from grpo_core.cli.output import BROKEN_PIPE, fail
 from grpo_core.cli.progress import RunProgress
 from grpo_core.cli.run_config import given, read_config
 from grpo_core.cli.stopping import stoppable

@@ -1,4 +1,8 @@
-"""Log-probs and gradients of a model that two processes share, with logits in chunks, against those of a whole model: python sharded_head.py some|all."""
+"""What two processes compute together: python sharded_head.py some|all.
+
+Sums of tensors, and log-probs and gradients of a model that they share, with logits in chunks, against those of a whole model.
+The first line is how many MiB the sum of 40 million numbers took.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 from typing import Any
 
 import torch
+from summed import check_sums
 from tiny import tiny_model, tiny_tokenizer
 from torch import Tensor
 
@@ -126,6 +131,7 @@ def compare(plain: Policy, shared: Policy, ranks: Ranks) -> None:
 
 def main() -> None:
     ranks = Ranks(meeting_seconds=60, on_cpu=True)
+    print(check_sums(ranks), flush=True)
     check(ranks, entropy=True, tied=False)
     check(ranks, entropy=False, adapter=True)
     check(ranks, entropy=False, training=Training.ALONE)

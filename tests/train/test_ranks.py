@@ -186,22 +186,16 @@ def test_two_processes_equal_one_in_bfloat16_on_the_same_completions(
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=2e-3)
 
 
-def test_a_sum_over_processes_is_exact_in_bounded_memory(tmp_path: Path) -> None:
-    """A part takes at most 64 MiB; all at once, with the copies that make it up, took 610 MiB."""
-    assert ended(start(2, str(HERE / "summed.py"), log=tmp_path / "log")) == [0, 0], said(
-        tmp_path / "log"
-    )
-    for rank in range(2):
-        assert float((tmp_path / f"log.{rank}").read_text().split()[-1]) < 100
-
-
 @pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.heavy)])
-def test_shared_out_weights_compute_logits_in_chunks_with_the_same_gradient(
+def test_sums_are_exact_in_bounded_memory_and_shared_weights_have_the_same_gradient_in_chunks(
     tmp_path: Path, part: str
 ) -> None:
+    """A part of a sum takes at most 64 MiB; all at once, with the copies that make it up, took 610 MiB."""
     log = tmp_path / "log"
     assert ended(start(2, str(HERE / "sharded_head.py"), part, log=log)) == [0, 0], said(log)
     assert "Warning" not in said(log)
+    for rank in range(2):
+        assert float((tmp_path / f"log.{rank}").read_text().split()[0]) < 100
 
 
 def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -109,9 +110,12 @@ class Zygote:
 
 
 def _serve(channel: socket.socket) -> None:
+    gc.disable()
     for name in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # else the first collection of each fork would write to, and so copy, all of their memory
+    gc.enable()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         raise RuntimeError(

@@ -1,0 +1,44 @@
+"""Import the packages of the extra "train", which takes seconds."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from grpo_core.protocol.errors import MissingExtraError
+
+
+@contextmanager
+def needs_training(what: str) -> Iterator[None]:
+    """Say that the extra "train" is missing where an import in the block fails.
+
+    Args:
+        what: what needs it.
+
+    Raises:
+        MissingExtraError: a package of the extra is not installed.
+    """
+    with nullcontext() if "torch" in sys.modules else _without_collection():
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(what, "train", package=error.name or "") from None
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Let Python look for garbage in the block no more, and never among what exists at its end.
+
+    torch and transformers make a million objects that stay. Python would go through them again and
+    again, which took 3 of the 10 seconds of these imports, and later once for each full collection.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
