@@ -33,8 +33,9 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 LONGEST = (
-    *("test_backends", "test_kit", "test_docker", "test_kit_answers", "test_seed_recipes"),
-    *("test_cli_run", "test_faults", "test_kit_dialogues", "test_workers", "test_new"),
+    *("test_backends", "test_ranks", "test_resume", "test_trainer", "test_kit", "test_sampler"),
+    *("test_cli_run", "test_rollout_log", "test_kit_answers", "test_docker", "test_reuse"),
+    *("test_workers", "test_sft", "test_stopping"),
 )
 """The files that take longest, which begin first: at the end no process waits long for another."""
 
