@@ -19,9 +19,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Look for garbage from now on, but not among what was imported."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Look for garbage from now on, but not among what was imported; in the process that collects no tests, too."""
     gc.freeze()
     gc.enable()
 
