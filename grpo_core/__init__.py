@@ -32,6 +32,7 @@ from grpo_core.protocol.sandbox import (
 )
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.splits import held_out
+from grpo_core.protocol.ties import reaches, same_reward
 from grpo_core.protocol.tools import DescribedTool, tool, tools_of
 from grpo_core.protocol.types import (
     MASK,
@@ -108,6 +109,8 @@ __all__ = [
     "current_call",
     "held_out",
     "hookimpl",
+    "reaches",
+    "same_reward",
     "tool",
     "tools_of",
 ]

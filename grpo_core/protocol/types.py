@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
+from grpo_core.protocol.ties import same_reward
+
 Split = Literal["train", "eval"]
 Finish = Literal["stop", "length", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
@@ -306,7 +308,7 @@ class Reward:
         if self.turns is None:
             return
         total = math.fsum(self.turns)
-        if not (math.isnan(self.value) or math.isclose(self.value, total, abs_tol=1e-9)):
+        if not (math.isnan(self.value) or same_reward(self.value, total)):
             raise ValueError(
                 f"the value of a Reward is {self.value:g}, but its turns add up to {total:g}; "
                 "leave out the value"
