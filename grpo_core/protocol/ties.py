@@ -1,6 +1,6 @@
 """Decide when two rewards count as equal although rounding made them different.
 
-0.1 + 0.2 and 0.3 are the same reward, and a sum of parts that is 0.9999999999999999 is paid in full.
+0.1 + 0.2 and 0.3 are the same reward, and a sum of parts that is 0.9999999999999999 is full pay.
 """
 
 from __future__ import annotations
