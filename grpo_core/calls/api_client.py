@@ -18,28 +18,45 @@ from enum import Enum
 from typing import Any
 
 import openai
-from aiolimiter import AsyncLimiter
 
 from grpo_core.calls.api_settings import NO_KEY
 from grpo_core.calls.client_logs import redact_client_logs
+from grpo_core.calls.pace import Pace
 from grpo_core.calls.redaction import Redactor
 from grpo_core.protocol.errors import ConfigError
 
 MAX_BODY_BYTES = 10_000_000
 MAX_ERROR_BYTES = 50_000
-_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_LATER_STATUSES = frozenset({409, 425, 429, 529})
+"""Statuses of a server that wants the request later, whatever its text."""
 _REFUSAL = re.compile(
-    r"content[ _-]?(filter|policy|management)|context[ _-]?(length|size|window)|maximum context"
-    r"|exceed.{0,60}context|too (long|large)",
+    r"content[ _-]?(filter|policy|management)|usage polic|flagged|invalid[ _]prompt"
+    r"|context[ _-]?(length|size|window)|maximum context|exceed.{0,60}context"
+    r"|too (long|large)|too many (input |prompt )?tokens|string_above_max_length"
+    r"|(maximum|max) (input|prompt|sequence|model)? ?(length|tokens)",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(
+    r"(request|prompt)( is)? too (large|long)"
+    r"|(input|prompt|output|message)\w* .{0,40}must be (reduced|shortened)",
+    re.IGNORECASE,
+)
+"""In the message of status 429: the request alone exceeds the limit, so that no waiting helps."""
+_LIMIT_AND_REQUEST = re.compile(r"limit:? ([\d,]+).{0,40}requested:? ([\d,]+)", re.IGNORECASE)
+_LOAD = re.compile(
+    r"overload|over capacity|at capacity|rate.?limit|too many (concurrent )?requests|throttl"
+    r"|quota|slow down|server is busy|(try|retry).{0,20} later|queue is full|resource.?exhausted",
+    re.IGNORECASE,
+)
+"""In the message of a server's error: the server has too much to do."""
 _SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
 
 
 class Kind(Enum):
     """Name kinds of failed calls, by their cause."""
 
-    UNAVAILABLE = "no answer, or one of a server that is busy or broken: it may pass by itself"
+    UNAVAILABLE = "no answer, or one of a server that is broken: it may pass by itself"
+    LIMITED = "the server is busy, or allows fewer requests: a later one may be answered"
     REJECTED = "the request is refused for a key, a permission, a model or a setting"
     REFUSED = "the text is refused, for what it says or for its length"
     UNREADABLE = "an answer that cannot be read"
@@ -100,9 +117,7 @@ class ApiClient:
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(at_once)
-        self._urgent = 0
-        # One of `per_minute` in 60 s would let twice as many go in the first minute.
-        self._rate = AsyncLimiter(1, 60 / per_minute) if per_minute else None
+        self.pace = Pace(per_minute)
         http_client = openai.DefaultAsyncHttpxClient(
             event_hooks={"response": [_raise_for_status]},
             follow_redirects=False,
@@ -128,21 +143,8 @@ class ApiClient:
         Args:
             urgent: let it begin before all calls that are not urgent, however long they waited.
         """
-        self._urgent += urgent
-        try:
-            await self._slots.acquire()
-            while self._urgent and not urgent:  # go to the end of the queue, and let others do so
-                self._slots.release()
-                await asyncio.sleep(0)
-                await self._slots.acquire()
-        finally:
-            self._urgent -= urgent
-        try:
-            if self._rate is not None:
-                await self._rate.acquire()
+        async with self.pace.turn(self._slots, urgent=urgent):
             yield
-        finally:
-            self._slots.release()
 
     async def ask(self, *, chat: bool = True, **request: Any) -> bytes:
         """Return the body of the answer to a request.
@@ -156,12 +158,16 @@ class ApiClient:
         """
         resource = self._client.chat.completions if chat else self._client.completions
         completions = resource.with_streaming_response
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 async with completions.create(**request) as response:
                     body = await _read(response.iter_bytes(), MAX_BODY_BYTES)
         except _StatusError as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+            if refusal.kind is Kind.LIMITED:
+                self.pace.limited(began=began, retry_after=refusal.retry_after)
+            raise refusal from None
         except TimeoutError:
             message = f"timeout: the answer was not complete after {self._timeout_seconds:g} s"
             raise CallError(message, Kind.UNAVAILABLE) from None
@@ -173,6 +179,7 @@ class ApiClient:
         if len(body) > MAX_BODY_BYTES:
             message = f"the answer has more than {MAX_BODY_BYTES:,} bytes"
             raise CallError(message, Kind.UNREADABLE)
+        self.pace.answered()
         return body
 
     async def close(self) -> None:
@@ -183,17 +190,40 @@ class ApiClient:
         """Return the failure for a status, with the endpoint's message."""
         endpoint_message = error_text(error.body)
         message = self.redact(f"HTTP status {error.status}: {endpoint_message}")
-        kind = Kind.REJECTED
-        if error.status in _PASSING_STATUSES or error.status >= 500 or error.status < 300:
-            kind = Kind.UNAVAILABLE
-        elif error.status == 413 or (
-            error.status in (400, 422) and _REFUSAL.search(endpoint_message)
-        ):
-            kind = Kind.REFUSED
-        elif error.status < 400:
+        retry_after = _retry_after(error.headers)
+        kind = kind_of_failure(error.status, endpoint_message, has_pause=retry_after is not None)
+        if 300 <= error.status < 400:
             to = self.redact(error.headers.get("location", ""))
             message = f"HTTP status {error.status}: a redirect to {to!r}; set the address to it"
-        return CallError(message, kind, _retry_after(error.headers), error.status)
+        return CallError(message, kind, retry_after, error.status)
+
+
+def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
+    """Return the kind of a failure by its HTTP status.
+
+    Args:
+        status: the status, also one that stands in a body.
+        message: the endpoint's message.
+        has_pause: whether the endpoint says when to ask again.
+    """
+    if status == 429 and _is_too_large(message):
+        return Kind.REFUSED
+    if status in _LATER_STATUSES:
+        return Kind.LIMITED
+    if status >= 500 or status == 408 or status < 300:
+        return Kind.LIMITED if has_pause or _LOAD.search(message) else Kind.UNAVAILABLE
+    if status == 413 or (status in (400, 422) and _REFUSAL.search(message)):
+        return Kind.REFUSED
+    return Kind.REJECTED
+
+
+def _is_too_large(message: str) -> bool:
+    """Return whether a request exceeds the limit by itself; the numbers decide where they stand."""
+    numbers = _LIMIT_AND_REQUEST.search(message)
+    if numbers is not None:
+        limit, requested = (int(text.replace(",", "") or 0) for text in numbers.groups())
+        return requested > limit
+    return _TOO_LARGE.search(message) is not None
 
 
 def check_connections(subject: str) -> None:

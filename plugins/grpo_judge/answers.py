@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.calls.api_client import error_text
+from grpo_core.calls.api_client import Kind, error_text, kind_of_failure
 
 MAX_TOKENS_COUNTED = 10**9
 """A token count above this for one answer is not plausible and is ignored."""
@@ -20,8 +21,12 @@ class Answer:
     """The answer's text, if there is one."""
     refused: str = ""
     """Why the endpoint or the model refuses the text; empty if it does not."""
+    is_cut: bool = False
+    """Whether the limit of tokens ended the answer."""
     fault: str = ""
     """What is wrong with the body, which it quotes; empty if nothing is."""
+    kind: Kind = Kind.UNREADABLE
+    """The kind of failure if there is a fault."""
     tokens_in: int = 0
     """Tokens of the prompt."""
     tokens_out: int = 0
@@ -44,14 +49,50 @@ def read_answer(body: bytes) -> Answer:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        fault = f"the answer is empty: {error_text(body)}"
-        return Answer(fault=fault, tokens_in=tokens_in, tokens_out=tokens_out)
-    content, refusal = message.get("content"), message.get("refusal")
+        text = error_text(body)
+        return Answer(
+            fault=f"the answer is empty: {text}",
+            kind=_kind_of_error(value, text),
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+        )
+    finish, refusal = choice.get("finish_reason"), message.get("refusal")
     refused = refusal if isinstance(refusal, str) and refusal else ""
-    if choice.get("finish_reason") == "content_filter":
+    if finish == "content_filter":
         refused = refused or "a content filter stopped the answer"
-    text = content if isinstance(content, str) else None
-    return Answer(text, refused, tokens_in=tokens_in, tokens_out=tokens_out)
+    return Answer(
+        _text(message.get("content")),
+        refused,
+        is_cut=finish == "length",
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+    )
+
+
+def _text(content: object) -> str | None:
+    """Return the text of a message's content, also of one in parts; thoughts are no part of it."""
+    if isinstance(content, list):
+        parts = [
+            part.get("text")
+            for part in content
+            if isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
+        ]
+        content = "".join(text for text in parts if isinstance(text, str))
+    return content if isinstance(content, str) else None
+
+
+def _kind_of_error(value: Mapping[str, Any], text: str) -> Kind:
+    """Return the kind of an error that a body with a status of success reports, as proxies do."""
+    error = value.get("error")
+    if error is None:
+        return Kind.UNREADABLE
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and code.isascii() and code.isdecimal():
+        code = int(code[:3])
+    if isinstance(code, int) and 400 <= code < 600:
+        return kind_of_failure(code, text, has_pause=False)
+    is_load = kind_of_failure(500, text, has_pause=False) is Kind.LIMITED
+    return Kind.LIMITED if is_load else Kind.UNREADABLE
 
 
 def _count(value: object) -> int:

@@ -1,7 +1,8 @@
-"""Gets grades of texts from an endpoint.
+"""Gets grades of texts from an endpoint, and finds out who is to blame where there is none.
 
-The rule of `grpo_judge.outage` decides the cause of each failed call: a failure of the endpoint is
-an error; a failure that the text caused is the lowest score.
+A text gets the lowest score in two cases only: the endpoint refuses its content or length while it
+grades a neutral text in the same context, or its calls fail where those of its own words in another
+order never do (`grpo_judge.trial`). Everything else is an error.
 """
 
 from __future__ import annotations
@@ -11,83 +12,34 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from grpo_core import Judgement, JudgeRequest
 from grpo_core.calls.api_client import ApiClient, CallError, Kind
-from grpo_judge.answers import Answer, read_answer
+from grpo_judge.asking import Asker
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
-from grpo_judge.prompts import SCHEMA, UnreadableError, grade, messages
+from grpo_judge.prompts import messages
+from grpo_judge.spent import Spent
+from grpo_judge.trial import Graded, Outcome, Refused, Unclear, compare
+from grpo_judge.turns import Turns
 
-COSTS = ("tokens_in", "tokens_out", "cost")
-MAX_FAULT_CHARS = 200
 MOST_OUTAGES = 5
 """After this number of calls for one text at which the endpoint became unavailable and came back,
-the text is to blame: a text that crashes the endpoint could otherwise choose an error."""
-MAX_REASON_CHARS = 2000
+the text is compared with its controls: a text that crashes the endpoint could otherwise choose an
+error."""
+ROUNDS = 3
+"""How often all this is done before a text that nothing tells apart is an error: at an endpoint
+where calls fail at random, most texts are graded in a later round."""
+ROUND_SEEDS = 1_000_000
+"""Distance of the seeds of two rounds."""
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Spent:
-    """The cost of calls, for one judgement or over the judge's whole life."""
-
-    calls: int = 0
-    """Number of answered calls."""
-    tokens_in: int = 0
-    """Tokens of the prompts."""
-    tokens_out: int = 0
-    """Tokens of the answers."""
-    cost: float = 0.0
-    """Cost in the unit of the prices."""
-    blamed: int = 0
-    """Number of grades of 0 for texts that made calls fail."""
-
-    def add(self, answer: Answer, config: LLMConfig) -> None:
-        """Add the cost of one answer."""
-        price = answer.tokens_in * config.price_in + answer.tokens_out * config.price_out
-        self.calls += 1
-        self.tokens_in += answer.tokens_in
-        self.tokens_out += answer.tokens_out
-        self.cost += price / 1e6
-
-    def detail(self) -> dict[str, Any]:
-        """Return the cost in the form of a judgement's detail."""
-        return {name: getattr(self, name) for name in COSTS}
-
-
-class Turns:
-    """Lets calls for texts run together, or one of them alone."""
-
-    def __init__(self) -> None:
-        self._gate = asyncio.Lock()
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
-        """Wait while a call runs alone, then run beside others."""
-        async with self._gate:
-            self._running += 1
-            self._idle.clear()
-        try:
-            yield
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Wait until no other call runs, and keep others waiting meanwhile."""
-        async with self._gate:
-            await self._idle.wait()
-            yield
+class _CompanyError(Exception):
+    """The endpoint gave no answer while other texts were graded, which may be the cause."""
 
 
 class Grader:
@@ -107,7 +59,8 @@ class Grader:
         self._spent = spent
         self._probes = itertools.count()
         self._turns = Turns()
-        self._texts = Counter[str]()
+        self._votes = Counter[JudgeRequest]()
+        self._blamed: dict[JudgeRequest, Judgement] = {}
         self._endpoint = ApiClient(
             key=key,
             base_url=config.base_url or None,
@@ -123,6 +76,9 @@ class Grader:
             patience_seconds=config.patience_seconds,
             retries=config.retries,
         )
+        self._asker = Asker(
+            config, endpoint=self._endpoint, outage=self._outage, name=self._name, spent=spent
+        )
 
     async def vote(self, request: JudgeRequest, *, number: int) -> Judgement:
         """Return one grade, the lowest score for a text that makes calls fail, or an error.
@@ -131,141 +87,160 @@ class Grader:
             request: The text to grade.
             number: Index of the vote among those for this text; its seeds depend on it.
         """
-        prompt = messages(request, rubric=self._config.rubric, secret=self._secret)
-        self._texts[request.candidate] += 1
+        self._votes[request] += 1
         try:
-            return await self._vote(request, prompt, number=number)
+            return await self._vote(request, number=number, spent=Spent())
+        except EndpointAwayError as error:
+            return self._error(str(error))
         finally:
-            self._texts[request.candidate] -= 1
-            if not self._texts[request.candidate]:
-                del self._texts[request.candidate]
-
-    async def _vote(
-        self, request: JudgeRequest, prompt: Sequence[dict[str, str]], *, number: int
-    ) -> Judgement:
-        spent, failures, outages = Spent(), 0, 0
-        had_company = False
-        for attempt in itertools.count():
-            seed = number + 1000 * attempt
-            try:
-                async with self._turns.together():
-                    score, reason = await self._call(prompt, seed=seed, spent=spent)
-                return Judgement(score, reason, detail=spent.detail())
-            except EndpointAwayError as error:
-                return self._error(str(error))
-            except CallError as error:
-                failure = error
-            had_company = had_company or len(self._texts) > 1
-            try:
-                counts = await self._outage.is_candidates_fault()
-            except EndpointAwayError as error:
-                return self._error(f"{failure}; asked about a neutral text: {error}")
-            failures, outages = failures + counts, outages + (not counts)
-            if failures > self._config.retries or (counts and failure.kind is Kind.REFUSED):
-                blame = failures
-            elif outages >= MOST_OUTAGES:
-                blame = outages
-            else:
-                if counts:
-                    await asyncio.sleep(self._pause(failure, failures))
-                continue
-            if failure.kind is Kind.UNAVAILABLE and had_company:
-                return await self._trial(prompt, seed=seed + 1000, spent=spent, failures=blame)
-            return self._lowest(failure, blame, spent)
-        raise AssertionError("counting ends only by a return")
-
-    async def _trial(
-        self, prompt: Sequence[dict[str, str]], *, seed: int, spent: Spent, failures: int
-    ) -> Judgement:
-        """Ask for a grade while no other text is being graded, and blame the text if that fails.
-
-        Another text may have crashed the endpoint at each earlier failure. Here the endpoint has
-        just graded a neutral text, and nothing else can have crashed it since.
-        """
-        async with self._turns.alone():
-            try:
-                await self._outage.is_candidates_fault()  # returns once the endpoint is available
-                score, reason = await self._call(prompt, seed=seed, spent=spent)
-            except EndpointAwayError as error:
-                return self._error(str(error))
-            except CallError as failure:
-                return self._lowest(failure, failures + 1, spent)
-            return Judgement(score, reason, detail=spent.detail())
+            self._votes[request] -= 1
+            if not self._votes[request]:
+                del self._votes[request]
+                self._blamed.pop(request, None)
 
     async def close(self) -> None:
         """Stop waiting and close the connections."""
         self._outage.close()
         await self._endpoint.close()
 
-    async def _probe(self) -> None:
-        """Ask for a grade of the neutral text."""
-        prompt = messages(NEUTRAL, rubric=self._config.rubric, secret=self._secret)
-        await self._call(prompt, seed=next(self._probes), spent=Spent(), probe=True)
+    async def _vote(self, request: JudgeRequest, *, number: int, spent: Spent) -> Judgement:
+        """Return the judgement of the first round that has a grade or a cause."""
+        for round_number in range(ROUNDS):
+            seed = number + ROUND_SEEDS * round_number
+            judgement = await self._one_round(request, seed=seed, spent=spent)
+            if judgement.error is None:
+                break
+        return judgement
 
-    async def _call(
-        self,
-        prompt: Sequence[dict[str, str]],
-        *,
-        seed: int,
-        spent: Spent,
-        probe: bool = False,
-    ) -> tuple[float, str]:
-        """Return score and reason of one answer.
+    async def _one_round(self, request: JudgeRequest, *, seed: int, spent: Spent) -> Judgement:
+        """Return the judgement after up to 1 + `retries` failures and a comparison."""
+        prompt, failures, outages = self._messages(request), 0, 0
+        for attempt in itertools.count():
+            try:
+                async with self._turns.together():
+                    score, reason = await self._asker.grade(
+                        prompt, seed=seed + 1000 * attempt, spent=spent
+                    )
+                return Judgement(score, reason, detail=spent.detail())
+            except CallError as error:
+                failure = error
+            if failure.kind is Kind.REFUSED:
+                return await self._refused(request, failure, spent)
+            counts = await self._is_available(failure)
+            failures, outages = failures + counts, outages + (not counts)
+            if failures <= self._config.retries and outages < MOST_OUTAGES:
+                if counts:
+                    await asyncio.sleep(self._pause(failure, failures))
+                continue
+            if failure.kind is Kind.REJECTED:
+                raise EndpointAwayError(f"{failure}; a neutral text is graded")
+            return await self._tried(request, failure, spent)
+        raise AssertionError("counting ends only by a return")
+
+    async def _is_available(self, failure: CallError) -> bool:
+        """Return whether the endpoint grades neutral texts at once after a failure.
 
         Raises:
-            CallError: There is no answer, or none with a grade.
-            EndpointAwayError: The endpoint was unavailable, and did not come back in time.
+            EndpointAwayError: It is unavailable for good.
         """
-        answer = await self._answer(prompt, seed=seed, probe=probe)
-        for account in (spent, self._spent):
-            account.add(answer, self._config)
         try:
-            score, reason = grade(answer.content)
-        except UnreadableError as error:
-            if answer.refused:
-                why, kind = f"the text was refused: {answer.refused}", Kind.REFUSED
-            else:
-                why, kind = (
-                    f"the answer could not be read: {answer.fault or error}",
-                    Kind.UNREADABLE,
-                )
-            raise CallError(self._redact(why, max_chars=MAX_FAULT_CHARS), kind) from None
-        self._outage.answered()
-        return score, self._redact(reason, max_chars=MAX_REASON_CHARS)
+            return await self._outage.answers_at_once()
+        except EndpointAwayError as error:
+            raise EndpointAwayError(f"{failure}; asked about a neutral text: {error}") from None
 
-    async def _answer(self, prompt: Sequence[dict[str, str]], *, seed: int, probe: bool) -> Answer:
-        """Return an answer; calls other than probes wait while the endpoint is unavailable."""
-        config, request = self._config, dict[str, Any]()
-        if config.schema:
-            form = {"name": "grade", "schema": SCHEMA, "strict": True}
-            request["response_format"] = {"type": "json_schema", "json_schema": form}
-        while True:
-            if not probe:
-                await self._outage.wait_until_available()
-            async with self._endpoint.turn(urgent=probe):
-                if probe or not self._outage.waiting:
-                    body = await self._endpoint.ask(
-                        model=config.model,
-                        messages=prompt,
-                        temperature=config.temperature,
-                        max_tokens=config.max_tokens,
-                        seed=seed,
-                        **request,
-                    )
-                    return read_answer(body)
+    async def _refused(self, request: JudgeRequest, failure: CallError, spent: Spent) -> Judgement:
+        """Return the lowest score if a neutral text in the same context is graded."""
+        control = self._messages(replace(request, candidate=NEUTRAL.candidate))
+        for attempt in range(self._config.retries + 2):
+            try:
+                async with self._turns.together():
+                    await self._asker.grade(control, seed=attempt, spent=spent)
+                return self._lowest(failure, "a neutral text in its place was graded", spent)
+            except CallError as error:
+                if error.kind is Kind.REFUSED:
+                    raise EndpointAwayError(
+                        f"{failure}; a neutral text in the same context is refused, too: {error}"
+                    ) from None
+                await self._is_available(error)
+        return self._error(f"{failure}; a neutral text in the same context could not be graded")
+
+    async def _tried(self, request: JudgeRequest, failure: CallError, spent: Spent) -> Judgement:
+        """Return the judgement after a comparison of the text with its controls.
+
+        Unless the endpoint gives no answers, other texts are graded meanwhile.
+        """
+        for is_alone in (failure.kind is Kind.UNAVAILABLE, True):
+            try:
+                outcome = await self._compare(request, spent=spent, is_alone=is_alone)
+            except _CompanyError:
+                continue
+            if isinstance(outcome, Judgement):
+                return outcome
+            if isinstance(outcome, Graded):
+                return Judgement(outcome.score, outcome.reason, detail=spent.detail())
+            if isinstance(outcome, Refused):
+                return await self._refused(request, outcome.error, spent)
+            if isinstance(outcome, Unclear):
+                return self._error(f"{failure}; it cannot be told why: {outcome.why}")
+            why = "its own words in another order were graded"
+            judgement = self._blamed[request] = self._lowest(outcome.last, why, spent)
+            return judgement
+        raise AssertionError("a comparison that runs alone ends with an outcome")
+
+    async def _compare(
+        self, request: JudgeRequest, *, spent: Spent, is_alone: bool
+    ) -> Outcome | Judgement:
+        """Return the outcome of a comparison, or what another vote has found meanwhile.
+
+        Raises:
+            _CompanyError: It has to be repeated alone.
+            EndpointAwayError: The endpoint is unavailable for good.
+        """
+
+        async def ask(text: str, seed: int) -> tuple[float, str]:
+            prompt = self._messages(replace(request, candidate=text))
+            async with AsyncExitStack() as stack:
+                if not is_alone:
+                    await stack.enter_async_context(self._turns.together())
+                try:
+                    return await self._asker.grade(prompt, seed=seed, spent=spent, is_patient=False)
+                except CallError as error:
+                    if error.kind is Kind.UNAVAILABLE and not is_alone:
+                        raise _CompanyError from None
+                    raise
+
+        async with AsyncExitStack() as stack:
+            if is_alone:
+                await stack.enter_async_context(self._turns.alone())
+            if (known := self._blamed.get(request)) is not None:
+                return known
+            await self._outage.answers_at_once()  # returns once the endpoint is available
+            signs = self._asker.signs
+            return await compare(
+                request.candidate,
+                ask=ask,
+                has_signs=lambda: self._asker.signs > signs,
+                recover=self._outage.answers_at_once,
+            )
+
+    async def _probe(self) -> None:
+        """Ask for a grade of the neutral text."""
+        await self._asker.grade(
+            self._messages(NEUTRAL), seed=next(self._probes), spent=Spent(), is_probe=True
+        )
+
+    def _messages(self, request: JudgeRequest) -> Sequence[dict[str, str]]:
+        return messages(request, rubric=self._config.rubric, secret=self._secret)
 
     def _pause(self, failure: CallError, failures: int) -> float:
         """Return the pause in seconds before the call for a text is repeated."""
-        if failure.retry_after is not None:
-            return min(failure.retry_after, self._config.patience_seconds)
         if failure.kind is Kind.UNAVAILABLE:
             return pause_seconds(failures - 1) * random.uniform(0.75, 1.0)
         return 0.0
 
-    def _lowest(self, failure: CallError, failures: int, spent: Spent) -> Judgement:
+    def _lowest(self, failure: CallError, control: str, spent: Spent) -> Judgement:
         """Return the judgement of a text that makes calls fail."""
-        times = f"{failures} calls" if failures > 1 else "a call"
-        why = f"{times} for this text failed, while a neutral text was graded: {failure}"
+        why = f"this text has no grade, while {control}: {failure}"
         if not self._spent.blamed:
             _logger.warning("the judge %s gives a text 0, as it will others: %s", self._name, why)
         self._spent.blamed += 1

@@ -1,7 +1,7 @@
 """A judge that is a language model behind an OpenAI-compatible endpoint.
 
-A failure of the endpoint is an error, never a low score; a failure caused by the text that is
-graded is the lowest score, never an error. `grpo_judge.outage` decides which it is. Keys come from
+A failure of the endpoint is an error, never a low score; a failure that the text alone causes is
+the lowest score. `grpo_judge.grader` decides which it is. Keys come from
 the environment and are written nowhere.
 """
 
@@ -19,9 +19,10 @@ from typing import Any
 
 from grpo_core import JsonStore, Judgement, JudgeRequest, current_call
 from grpo_core.calls.api_client import check_connections
-from grpo_judge.grader import COSTS, Grader, Spent
+from grpo_judge.grader import Grader
 from grpo_judge.llm_config import SUBJECT, LLMConfig, api_key, check
 from grpo_judge.prompts import SCHEMA, messages
+from grpo_judge.spent import COSTS, Spent
 from grpo_judge.unsayable import unsayable
 
 _SCORED_BY = (
@@ -32,6 +33,8 @@ _SCORED_BY = (
     "temperature",
     "max_chars",
     "max_tokens",
+    "most_tokens",
+    "request",
     "schema",
 )
 """Settings that a score depends on."""
@@ -75,6 +78,7 @@ class LLM:
     def fingerprint(self) -> str:
         """Return a digest of everything that a score depends on."""
         settings = {name: getattr(self.config, name) for name in _SCORED_BY}
+        settings["request"] = dict(self.config.request)
         prompt = messages(JudgeRequest(""), rubric="", secret="")
         return hashlib.sha256(json.dumps([settings, SCHEMA, prompt]).encode()).hexdigest()[:16]
 

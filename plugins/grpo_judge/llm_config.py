@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from grpo_core import ConfigError
 from grpo_core.calls.api_settings import (
@@ -36,21 +38,28 @@ class LLMConfig:
     temperature: float = 0.0
     """Sampling temperature of the answers; set it above 0 with several votes."""
     retries: int = 4
-    """How often a call is repeated that fails while the endpoint answers for a neutral text. A text
-    whose calls all fail gets the lowest score."""
+    """How often a call is repeated that fails while the endpoint answers for a neutral text, before
+    calls of the text are compared with calls of its own words in another order."""
     timeout_seconds: float = 60.0
     """How long one call may take, from the first byte sent to the last received."""
     patience_seconds: float = 120.0
-    """How long verdicts wait for an endpoint that is unavailable; after that they are errors."""
+    """How long verdicts wait for an endpoint that is unavailable, or limits its rate and grades
+    nothing; after that they are errors."""
     at_once: int = 64
     """Largest number of calls in flight."""
     per_minute: float = 0.0
-    """Largest number of calls in a minute, with retries and probes, evenly spaced; 0 for no
-    limit."""
+    """Largest number of calls in a minute, with retries and probes, evenly spaced; 0 for no limit.
+    It is lowered as far as the endpoint asks for it."""
     max_chars: int = 100_000
     """Longer texts get the lowest score without a call."""
     max_tokens: int = 200
-    """Largest number of tokens of an answer."""
+    """Largest number of tokens of an answer, thoughts included. It is raised for later calls if an
+    answer is cut before its grade."""
+    most_tokens: int = 8192
+    """Bound up to which `max_tokens` is raised; an answer that is still cut is an error."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of each request, such as {"reasoning_effort": "low"}; null removes a field
+    that is sent otherwise, such as temperature or seed."""
     cache: str = ""
     """File in which judgements are cached; empty for none."""
     price_in: float = 0.0
@@ -72,11 +81,16 @@ def check(config: LLMConfig) -> None:
         (config.model, "a model; set judges.NAME.settings.model and base_url for your endpoint"),
         (counts_are_valid, "votes and at_once of at least 1, and retries of at least 0"),
         (0 <= config.per_minute < math.inf, "finite per_minute of at least 0"),
+        (1 <= config.max_tokens <= config.most_tokens, "max_tokens from 1 to most_tokens"),
         (0 < config.timeout_seconds < math.inf, "finite timeout_seconds above 0"),
         (0 <= config.patience_seconds < math.inf, "finite patience_seconds of at least 0"),
     ):
         if not is_valid:
             raise ConfigError(f"{SUBJECT} needs {needed}")
+    if own := sorted({"model", "messages", "stream", "n", "response_format"} & set(config.request)):
+        raise ConfigError(
+            f"{SUBJECT} sets the field {own[0]!r} of its requests itself; remove it from `request`"
+        )
     if config.base_url:
         check_address(
             config.base_url,

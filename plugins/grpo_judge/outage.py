@@ -1,8 +1,8 @@
-"""Distinguishes failures of an endpoint from those that a candidate caused, by one rule.
+"""Finds out whether an endpoint is available, once for all calls of a judge.
 
 After a failed call the endpoint is asked to grade a neutral text (a probe). If it cannot do that
-either, it is unavailable: all calls wait together until it answers again, up to a limit. If it can,
-the failure counts against the candidate. Only one probe runs at a time.
+either, it is unavailable: all calls wait together until it answers again, up to a limit. Only one
+probe runs at a time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ from grpo_core.calls.api_client import CallError, Kind
 NEUTRAL = JudgeRequest("The sun rises in the east.", context="Write a true sentence.")
 """The request of a probe. No part of it comes from a policy or an environment."""
 PROBES = 2
-"""Number of probes in a row that must pass before a failure counts against a candidate: if calls
-fail at random, a single probe would also pass at random."""
-FIRST_PAUSE_SECONDS = 0.5
+"""Number of probes in a row that must pass before an endpoint counts as available: if calls fail at
+random, a single probe would also pass at random."""
+FIRST_PAUSE_SECONDS = 0.1
+SHORT_SECONDS = 0.5
+"""An outage that is shorter needs no warning."""
+MOST_WARNINGS = 5
+"""After this number of outages, further ones are not reported."""
 LONGEST_PAUSE_SECONDS = 8.0
 _logger = logging.getLogger(__name__)
 
 
 class EndpointAwayError(Exception):
-    """The endpoint does not answer any request; the message says why."""
+    """The endpoint gives no grades for a reason other than the text; the message says why."""
 
 
 class Outage:
     """The state of one endpoint, available or not, which all calls to it share.
 
     Args:
-        probe: Asks for a grade of the neutral text, and raises CallError if there is none.
+        probe: Asks for a grade of the neutral text, and raises CallError if there is none, or
+            EndpointAwayError if there will be none.
         name: Name of the endpoint in messages.
         patience_seconds: How long calls wait for an endpoint that is unavailable. An outage that
             lasts longer makes calls fail at once until the endpoint has answered again.
@@ -56,6 +61,7 @@ class Outage:
         self._retries = retries
         self._check: asyncio.Task[tuple[bool, str | None]] | None = None
         self._checks = 0
+        self._warnings = 0
         self._given_up = False
         self._has_answered = False
         self._closed = False
@@ -71,11 +77,10 @@ class Outage:
         while self.waiting and self._check is not None:
             await self._result(self._check)
 
-    async def is_candidates_fault(self) -> bool:
-        """Return whether a failure that has just happened counts against the candidate.
+    async def answers_at_once(self) -> bool:
+        """Return whether probes that began after a failure pass at once.
 
-        It does if probes that began after it pass at once. It does not if the endpoint was
-        unavailable and has come back.
+        If not, the endpoint was unavailable and has come back when this returns.
 
         Raises:
             EndpointAwayError: The endpoint is unavailable for good, or the judge was closed.
@@ -107,6 +112,9 @@ class Outage:
         """Return the result of a check, which continues if this caller is cancelled."""
         try:
             passed, error = await asyncio.shield(check)
+        except EndpointAwayError:
+            self._given_up = True
+            raise
         except asyncio.CancelledError:
             if check.cancelled():
                 raise EndpointAwayError("the judge was closed") from None
@@ -145,14 +153,15 @@ class Outage:
                 self._given_up = True
                 return False, f"{failure} (waited {time.monotonic() - began:.0f} s)"
             pause = min(left, max(pause_seconds(probes), failure.retry_after or 0.0))
-            # A very short outage needs no warning.
-            if not warned and (probes or pause > FIRST_PAUSE_SECONDS):
-                warned = True
+            is_short = time.monotonic() - began + pause <= SHORT_SECONDS
+            if not (warned or is_short) and self._warnings < MOST_WARNINGS:
+                warned, self._warnings = True, self._warnings + 1
                 _logger.warning(
-                    "the judge %s is unavailable (%s): verdicts wait for it, up to %g s",
+                    "the judge %s is unavailable (%s): verdicts wait for it, up to %g s%s",
                     self._name,
                     failure,
                     self._patience_seconds,
+                    "; further outages are not reported" * (self._warnings == MOST_WARNINGS),
                 )
             await asyncio.sleep(pause)
             probes += 1

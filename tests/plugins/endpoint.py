@@ -56,7 +56,6 @@ class Endpoint:
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
-                self.send_header("retry-after-ms", "1")
                 self.end_headers()
                 self.wfile.write(data)
 

@@ -22,7 +22,7 @@ from grpo_core.calls.api_client import CallError, Kind
 from grpo_core.calls.deadline import DeadlineError, within
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
-from grpo_judge.prompts import UnreadableError, grade
+from grpo_judge.grades import UnreadableError, grade
 
 from .endpoint import Endpoint, Reply, answered, good, is_probe, judged
 
@@ -497,17 +497,17 @@ class Probe:
 
 
 def test_where_calls_fail_by_chance_one_probe_that_passes_blames_nobody() -> None:
-    assert asyncio.run(Probe(None, None).outage().is_candidates_fault())
-    assert not asyncio.run(Probe(None, Kind.UNAVAILABLE, None).outage().is_candidates_fault())
+    assert asyncio.run(Probe(None, None).outage().answers_at_once())
+    assert not asyncio.run(Probe(None, Kind.UNAVAILABLE, None).outage().answers_at_once())
 
 
 def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
     async def run() -> None:
         probe = Probe(None, seconds=0.1)
         outage = probe.outage()
-        first = asyncio.create_task(outage.is_candidates_fault())
+        first = asyncio.create_task(outage.answers_at_once())
         await asyncio.sleep(0.15)
-        later = [asyncio.create_task(outage.is_candidates_fault()) for _ in range(10)]
+        later = [asyncio.create_task(outage.answers_at_once()) for _ in range(10)]
         assert all(await asyncio.gather(first, *later))
         assert probe.calls == 4  # two for the first, and two that all the others share
 
@@ -520,12 +520,12 @@ def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> 
         for least, most in ((0.5, 30.0), (0.0, 0.45)):
             started = time.monotonic()
             with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
-                await outage.is_candidates_fault()
+                await outage.answers_at_once()
             assert least <= time.monotonic() - started <= most
         outage.answered()
         started = time.monotonic()
         with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
-            await outage.is_candidates_fault()
+            await outage.answers_at_once()
         assert time.monotonic() - started > 0.5
 
     asyncio.run(run())
@@ -535,8 +535,8 @@ def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> Non
     async def run() -> None:
         outage = Probe(Kind.UNAVAILABLE, Kind.UNAVAILABLE, None).outage()
         first, second = (
-            asyncio.create_task(outage.is_candidates_fault()),
-            asyncio.create_task(outage.is_candidates_fault()),
+            asyncio.create_task(outage.answers_at_once()),
+            asyncio.create_task(outage.answers_at_once()),
         )
         await asyncio.sleep(0.05)
         gated = asyncio.create_task(outage.wait_until_available())
@@ -552,7 +552,7 @@ def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> Non
 def test_calls_that_wait_for_a_judge_that_is_closed_end() -> None:
     async def run() -> None:
         outage = Probe(Kind.UNAVAILABLE).outage()
-        waiting = asyncio.create_task(outage.is_candidates_fault())
+        waiting = asyncio.create_task(outage.answers_at_once())
         await asyncio.sleep(0.1)
         outage.close()
         with pytest.raises(EndpointAwayError, match="closed"):

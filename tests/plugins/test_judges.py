@@ -36,7 +36,7 @@ from grpo_core.plugins.services import Lender, fingerprint, open_judge
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
-from grpo_judge.prompts import UnreadableError, grade
+from grpo_judge.grades import UnreadableError, grade
 from grpo_judge.scorer import Scorer, ScorerConfig
 from grpo_judge.unsayable import unsayable
 
