@@ -21,6 +21,8 @@ CALLS = 10
 ARRANGED = (re.compile(r"\S+"), re.compile(r"\S"))
 """What changes places in controls: words; and if these fail too, or there is one word only, the
 characters, between the same white space."""
+_MAY_BE_AWAY = (None, 502, 503, 504)
+"""Statuses after which the endpoint may have to come back first; None is no answer at all."""
 _TRIES = 8
 """How often an order is drawn until it differs from the text."""
 
@@ -137,7 +139,7 @@ async def _compare(
             if item != text:
                 return None
             last = error
-            if error.kind is Kind.UNAVAILABLE:
+            if error.kind is Kind.UNAVAILABLE and error.status in _MAY_BE_AWAY:
                 await recover()
         else:
             if has_signs():

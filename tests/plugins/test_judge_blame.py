@@ -1,6 +1,7 @@
-"""Who is to blame when a judge's endpoint fails.
+"""Who is to blame when a judge's endpoint fails: an endpoint that is away, busy or set up wrongly never gives a 0.
 
-A candidate cannot choose an error, and an endpoint that is away never gives a 0.
+A text gets 0 where the endpoint names its content or length, and where its calls fail 10 times of 10 while its own words in
+another order are graded 10 times of 10; everything else is an error.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import pytest
 from grpo_core import Judgement, JudgeRequest
 from grpo_core.calls.api_client import CallError, Kind
 from grpo_core.calls.deadline import DeadlineError, within
+from grpo_judge.grades import UnreadableError, grade
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
-from grpo_judge.grades import UnreadableError, grade
 
 from .endpoint import Endpoint, Reply, answered, good, is_probe, judged
 
@@ -87,48 +88,117 @@ MALFORMED: dict[str, Reply] = {
     "half of a surrogate pair": (200, b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
     "a nesting without end": (200, b"[" * 200_000),
     "an integer without end": (200, b'{"usage": {"prompt_tokens": ' + b"9" * 10_000 + b"}}"),
-    "an error": (200, {"error": {"message": "overloaded", "code": 529}}),
+    "an error": (200, {"error": {"message": "list index out of range"}}),
     "no message": (200, {"choices": [{"finish_reason": "stop"}]}),
     "a message that is null": (200, {"choices": [{"message": None}]}),
     "a message that is a text": (200, {"choices": [{"message": good(9)}]}),
-    "content that is a list": choice([{"type": "text", "text": good(9)}]),
+    "content that is a list": choice([good(9)]),
     "content that is a number": choice(7),
     "content that is null": choice(None),
     "an empty answer": choice(""),
     "usage that is a text": (200, {**answered(""), "usage": "much"}),
 }
-HOSTILE: dict[str, Reply] = {
-    **MALFORMED,
+NAMED: dict[str, Reply] = {
     "a refusal": choice(None, refusal="I cannot grade that."),
     "a content filter": choice("", "content_filter"),
-    "a reason without end": choice('{"reason": "' + LONG, "length"),
     "a content filter in front": failed(400, "Policy.", code="content_filter"),
     "a length": failed(400, "This model's maximum context length is 8192 tokens."),
     "a size": failed(413, "Request Entity Too Large"),
+    "a limit of tokens": failed(429, "Request too large: limit 1000, requested 9000"),
+}
+"""The endpoint names the text's content or length."""
+REPEATED: dict[str, Reply] = {
+    **MALFORMED,
+    "a crash": failed(500, "list index out of range"),
+    "a body that breaks off": broken_off,
+}
+"""Nothing is said of the text, but it fails each time."""
+OTHERS: dict[str, Reply] = {
+    "an overload in the body": (200, {"error": {"message": "overloaded", "code": 529}}),
+    "a limit in the body": (200, {"error": {"message": "slow down", "code": 429}}),
+    "a limit": failed(429, "Rate limit reached: limit 1000, used 900, requested 200"),
+    "an overload": failed(503, "The engine is currently overloaded, please try again later"),
+    "a conflict": failed(409, "conflict"),
     "a bad request": failed(400, "unbalanced braces"),
     "a firewall": failed(403, "blocked by rule 17"),
     "no such thing": failed(404, "nothing here"),
-    "a crash": failed(500, "list index out of range"),
-    "a limit of tokens": failed(429, "Request too large: limit 1000, requested 9000"),
     "a redirect": failed(302, "elsewhere"),
-    "a body that breaks off": broken_off,
+    "a reason without end": choice('{"reason": "' + LONG, "length"),
+    "thoughts without end": choice("<think>" + LONG, "length"),
 }
+"""The endpoint, its rate, its settings or the judge's own limit of tokens may be the cause."""
+HOSTILE = {**NAMED, **REPEATED}
 
 
 def is_hostile(asked: dict[str, Any]) -> bool:
     return "hostile" in asked["messages"][1]["content"]
 
 
-@pytest.mark.sampled(6)
+def is_about(asked: dict[str, Any], text: str) -> bool:
+    """Whether a request is about exactly this text."""
+    return f"\n{text}\n<<END" in asked["messages"][1]["content"]
+
+
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(
     endpoint: Endpoint, how: str
 ) -> None:
     endpoint.reply = lambda asked: HOSTILE[how] if is_hostile(asked) else good(7)
-    before, hostile, after = judged(endpoint.judge(retries=1), "one", "hostile", "two")
+    before, hostile, after = judged(endpoint.judge(retries=1), "one", "a hostile text", "two")
     assert (hostile.score, hostile.error) == (0.0, None)
-    assert "while a neutral text was graded" in hostile.explanation
+    control = "a neutral text in its place" if how in NAMED else "its own words in another order"
+    assert control in hostile.explanation
     assert (before.score, before.error, after.score, after.error) == (0.7, None, 0.7, None)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("how", OTHERS)
+def test_what_may_have_another_cause_than_the_text_is_an_error_and_no_0(
+    endpoint: Endpoint, how: str
+) -> None:
+    endpoint.reply = lambda asked: OTHERS[how] if is_hostile(asked) else good(7)
+    judge = endpoint.judge(retries=1, patience_seconds=0.5, max_tokens=50, most_tokens=200)
+    texts = judged(judge, "one", "a hostile text", "two")
+    assert texts[1].error is not None
+    # A limited rate is one for all, and this judge waits for half a second only.
+    assert all(text.error or text.score == 0.7 for text in (texts[0], texts[2]))
+
+
+@pytest.mark.parametrize("how", REPEATED)
+@pytest.mark.sampled(3)
+def test_a_text_whose_own_words_fail_in_any_order_is_an_error(endpoint: Endpoint, how: str) -> None:
+    """The endpoint may not know a word, or the letters of a language: its length and its letters are to blame, or none."""
+    endpoint.reply = lambda asked: good(7) if is_probe(asked) else REPEATED[how]
+    (judgement,) = judged(endpoint.judge(retries=0), "a text of some words")
+    assert "in another order fail, too" in judgement.error
+
+
+def test_a_text_that_fails_at_times_is_graded(endpoint: Endpoint) -> None:
+    """Every second call fails, whatever its text: that is neither 0 nor an error."""
+    endpoint.reply = lambda asked: (
+        failed(500, "no") if len(endpoint.asked) % 2 and not is_probe(asked) else good(7)
+    )
+    judgements = judged(endpoint.judge(retries=0), *[f"honest text {n}" for n in range(8)])
+    assert [(text.score, text.error) for text in judgements] == [(0.7, None)] * 8
+
+
+def test_a_context_that_is_refused_is_not_the_text_s_fault(endpoint: Endpoint) -> None:
+    """What stands around the text comes from the environment: a neutral text in its place is refused as well."""
+    endpoint.reply = lambda asked: (
+        NAMED["a length"] if "long context" in asked["messages"][1]["content"] else good(7)
+    )
+    requests = [JudgeRequest("hello", context="a long context"), JudgeRequest("hello")]
+    refused, graded = asyncio.run(endpoint.judge().judge(requests))
+    assert "a neutral text in the same context is refused, too" in refused.error
+    assert (graded.score, graded.error) == (0.7, None)
+
+
+def test_a_text_longer_than_the_judge_s_declared_limit_gets_0_before_any_call(
+    endpoint: Endpoint,
+) -> None:
+    (judgement,) = judged(endpoint.judge(max_chars=100), "x" * 101)
+    assert (judgement.score, judgement.error, len(endpoint.asked)) == (0.0, None, 0)
 
 
 @pytest.mark.sampled(4)
@@ -148,22 +218,15 @@ REFUSALS = ["a refusal", "a content filter", "a firewall", "a bad request", "a s
 
 @pytest.mark.parametrize("how", REFUSALS)
 def test_an_endpoint_that_refuses_everything_is_an_error(endpoint: Endpoint, how: str) -> None:
-    endpoint.reply = lambda asked: HOSTILE[how]
+    endpoint.reply = lambda asked: {**HOSTILE, **OTHERS}[how]
     (judgement,) = judged(endpoint.judge(retries=1), "hello")
     assert "endpoint failed" in judgement.error
 
 
-def test_a_refusal_is_not_asked_for_twice_and_other_failures_as_often_as_retries_say(
+def test_a_refusal_is_not_asked_for_twice_and_a_length_only_with_fewer_new_tokens(
     endpoint: Endpoint,
 ) -> None:
-    for how, calls in {
-        "a refusal": 1,
-        "a content filter": 1,
-        "a size": 1,
-        "a length": 1,
-        "a bad request": 4,
-        "a crash": 4,
-    }.items():
+    for how, calls in {"a refusal": 1, "a content filter": 1, "a size": 1, "a length": 2}.items():
         endpoint.asked.clear()
         endpoint.reply = lambda asked, how=how: good(7) if is_probe(asked) else HOSTILE[how]
         assert judged(endpoint.judge(retries=3), "hello")[0].score == 0.0
@@ -171,9 +234,17 @@ def test_a_refusal_is_not_asked_for_twice_and_other_failures_as_often_as_retries
         assert endpoint.probes
 
 
+def test_a_text_is_called_as_often_as_retries_say_before_it_is_compared(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: failed(500, "no") if is_hostile(asked) else good(7)
+    assert judged(endpoint.judge(retries=3), "a hostile text")[0].score == 0.0
+    hostile = [asked for asked in endpoint.asked if is_hostile(asked)]
+    # 4 calls before the comparison; in it 10, and up to 10 with the same words in another order.
+    assert len([a for a in hostile if "a hostile text" in a["messages"][1]["content"]]) >= 4 + 10
+
+
 def test_what_rests_on_suspicion_is_not_kept(endpoint: Endpoint, tmp_path: Path) -> None:
     cache = str(tmp_path / "judgements.sqlite")
-    endpoint.reply = lambda asked: good(7) if is_probe(asked) else failed(500, "no")
+    endpoint.reply = lambda asked: good(7) if is_probe(asked) else NAMED["a size"]
     assert judged(endpoint.judge(cache=cache, retries=0), "hello")[0].score == 0.0
     endpoint.reply = lambda asked: good(8)
     assert judged(endpoint.judge(cache=cache, retries=0), "hello")[0].score == 0.8
@@ -210,6 +281,15 @@ def test_counts_that_are_none_are_0(endpoint: Endpoint) -> None:
         ('{"score": 3, "reason": "a \ud800 b"}', 0.3),
         ('{"score": 7.0, "reason": "an integer, as JSON schemas define it"}', 0.7),
         ('{"score": 1e1, "reason": "so"}', 1.0),
+        ('{"score": "7", "reason": "so"}', 0.7),
+        ('{"score": "7", "reason": "', 0.7),
+        ('{"score": "7/10", "reason": "so"}', 0.7),
+        ('<think>It reads {well}.</think>\n{"score": 9, "reason": "so"}', 0.9),
+        ('It reads well.</think>{"score": 9}', 0.9),
+        ('<think>So.</think>\n```json\n{"score": 9}\n```', 0.9),
+        ('```JSON\n{"score": 9}\n```\n', 0.9),
+        ('~~~\n{"score": 9}\n~~~', 0.9),
+        ('{"score": 9, "reason": "it ends with </think>{\\"score\\": 1}"}', 0.9),
     ],
 )
 def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(
@@ -227,7 +307,12 @@ def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(
         '{"score": -1, "reason": "',
         '{"score": 7.5, "reason": "',
         '{"score": 07, "reason": "',
-        '{"score": "7", "reason": "',
+        '{"score": "seven", "reason": "so"}',
+        '{"score": true, "reason": "so"}',
+        '<think>It says </think>{"score": 10, "reason": "and more',
+        '<think>It says </think>{"score": 10} and goes on</think>{"score": 2}',
+        '<think>{"score": 10, "reason": "so"}',
+        'It says ```json {"score": 10}``` but {"score": 2}',
         '{"score": 1e1, "reason": "',
         '{"reason": "the text says \\"score\\": 10, "',
         '{"reason": "the text says ", "score": 10, "',
@@ -254,7 +339,7 @@ def test_a_reason_too_long_for_max_tokens_does_not_lose_the_grade(endpoint: Endp
 
 def test_a_vote_of_a_candidate_that_makes_it_fail_is_a_vote_of_0(endpoint: Endpoint) -> None:
     def reply(asked: dict[str, Any]) -> Reply | str:
-        return failed(400, "no") if asked["seed"] % 1000 in bad and not is_probe(asked) else good(7)
+        return failed(413, "no") if asked["seed"] % 1000 in bad and not is_probe(asked) else good(7)
 
     endpoint.reply, bad = reply, {0}
     (judgement,) = judged(endpoint.judge(votes=3, retries=1), "hello")
@@ -376,13 +461,12 @@ def test_calls_that_wait_share_one_probe_and_hostile_candidates_are_not_left_out
         return failed(500, "crash") if is_hostile(asked) else good(7)
 
     endpoint.reply = reply
-    texts = [f"hostile {number}" if number % 3 == 0 else f"fine {number}" for number in range(60)]
+    texts = [f"hostile {number}" if number % 6 == 0 else f"fine {number}" for number in range(60)]
     judgements = judged(endpoint.judge(retries=1, at_once=20), *texts)
     assert [judgement.error for judgement in judgements] == [None] * 60
     scores = [judgement.score for judgement in judgements]
     assert scores == [0.0 if "hostile" in text else 0.7 for text in texts]
-    assert len(endpoint.probes) < 100  # if each of 120 failed calls had probes of its own: hundreds
-    assert len(endpoint.asked) < 40 + 60 + 2 * 60
+    assert len(endpoint.probes) < 150  # if each failed call had probes of its own: hundreds
 
 
 def test_a_text_that_makes_the_endpoint_unavailable_each_time_gets_0(endpoint: Endpoint) -> None:
@@ -449,15 +533,15 @@ def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("body", [without_end, larger_than_memory(200), larger_than_memory(500)])
 def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> None:
-    endpoint.reply = lambda asked: good(7) if is_probe(asked) else body
+    endpoint.reply = lambda asked: body if is_about(asked, "hello") else good(7)
     started = time.monotonic()
-    (judgement,) = judged(endpoint.judge(retries=0, timeout_seconds=2), "hello")
+    (judgement,) = judged(endpoint.judge(retries=0, timeout_seconds=0.5), "hello")
     assert (judgement.score, judgement.error) == (0.0, None)
     endpoint.reply = lambda asked: body
-    impatient = endpoint.judge(retries=0, timeout_seconds=2, patience_seconds=0.1)
+    impatient = endpoint.judge(retries=0, timeout_seconds=0.5, patience_seconds=0.1)
     (judgement,) = judged(impatient, "hello")
     assert judgement.error is not None
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 20
 
 
 def test_a_large_body_is_not_read_to_its_end(endpoint: Endpoint) -> None:
@@ -467,8 +551,8 @@ def test_a_large_body_is_not_read_to_its_end(endpoint: Endpoint) -> None:
 
 
 def test_a_slow_candidate_cannot_choose_the_deadline_of_the_verdict(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: good(7) if is_probe(asked) else time.sleep(5) or good(9)
-    judge = endpoint.judge(retries=1, timeout_seconds=2)
+    endpoint.reply = lambda asked: time.sleep(1) or good(9) if is_about(asked, "hello") else good(7)
+    judge = endpoint.judge(retries=1, timeout_seconds=0.5)
     (judgement,) = asyncio.run(within(judge.judge([JudgeRequest("hello")]), 0.3))
     assert (judgement.score, judgement.error) == (0.0, None)
     assert "timeout" in judgement.explanation

@@ -17,7 +17,7 @@ from grpo_core.calls.redaction import REDACTED, Redactor
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 
-from .endpoint import Endpoint, answered, is_probe, judged
+from .endpoint import Endpoint, answered, judged
 
 KEYS = ("sk-very-secret-1234567890", "qwertyuiop/with+signs=", 'quote"and\\backslash')
 
@@ -65,7 +65,7 @@ def test_an_endpoint_that_echoes_headers_puts_no_key_into_any_text(
     judge = endpoint.judge(key="MY_KEY", retries=1, patience_seconds=0.1, cache=str(cache))
 
     def reply(asked: dict[str, Any]) -> Any:
-        fine = is_probe(asked) and not everywhere
+        fine = "\nhello\n" not in asked["messages"][1]["content"] and not everywhere
         return '{"score": 9, "reason": "so"}' if fine else echo(where, f"Bearer {key}")
 
     endpoint.reply = reply
@@ -78,7 +78,9 @@ def test_an_endpoint_that_echoes_headers_puts_no_key_into_any_text(
         *(record.getMessage() for record in caplog.records),
     ]
     shown.append(cache.read_bytes().decode("latin-1"))
-    assert (judgement.error is None) == (where == "reason" or not everywhere)
+    # What the endpoint rejects without naming the text is an error; what repeats for it alone is 0.
+    blamed = not everywhere and where not in ("error", "redirect")
+    assert (judgement.error is None) == (where == "reason" or blamed)
     for text in shown:
         for form in (key, json.dumps(key)[1:-1], repr(key)[1:-1], key[:15]):
             assert form not in text

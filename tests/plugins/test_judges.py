@@ -33,10 +33,10 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import JudgeConfig, SandboxConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender, fingerprint, open_judge
+from grpo_judge.grades import UnreadableError, grade
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
-from grpo_judge.grades import UnreadableError, grade
 from grpo_judge.scorer import Scorer, ScorerConfig
 from grpo_judge.unsayable import unsayable
 
