@@ -78,6 +78,7 @@ PUBLIC_MODULES = {
     "grpo_core.calls.child",  # a server that must end with the run
     "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint
     "grpo_core.calls.api_settings",  # its address and key
+    "grpo_core.calls.api_requests",  # its bound of new tokens
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 
