@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from grpo_core.protocol.types import Message, Rollout, TaskKey, ToolCall, Verdict
+from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
 from grpo_core.runs.lines import JsonObject
 from grpo_core.verify.checks import reweigh
 from grpo_core.verify.sources import Sources
@@ -62,7 +62,7 @@ def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
     if "returned_length" in line or "texts_left_out" in line:
         return None
     return Rollout(
-        messages=tuple(_message(fields) for fields in line["messages"]),
+        messages=tuple(Message.from_json(fields) for fields in line["messages"]),
         finish=line["finish"],
         reply_dropped=line.get("reply_dropped", False),
         turn_lengths=tuple(
@@ -144,12 +144,3 @@ def _rescored(line: Mapping[str, Any], rollout: Rollout, verdict: Verdict) -> Re
 
 def _values(verdict: Verdict) -> dict[str, float]:
     return {name: reward.value for name, reward in verdict.rewards.items()}
-
-
-def _message(fields: Mapping[str, Any]) -> Message:
-    calls = fields.get("tool_calls")
-    return Message(
-        fields["role"],
-        fields["content"],
-        None if calls is None else tuple(ToolCall(**call) for call in calls),
-    )

@@ -135,3 +135,20 @@ class Frail(Environment[str]):
 
     def reference(self, task: Task[str]) -> str:
         return task.data
+
+
+class Pondered(Environment[str]):
+    """Judged in a worker, which says what it sees of the thoughts."""
+
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text == task.data
+        thoughts = rollout.messages[-1].thoughts
+        return Verdict({"reward": Reward(float(right))}, passed=right, answer=thoughts)
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
