@@ -24,10 +24,9 @@ _ADVISED = re.compile(r"\buse\b|instead", re.IGNORECASE)
 """Words by which it names the field that it wants."""
 _WRONG_VALUE = re.compile(r"value", re.IGNORECASE)
 """A word by which it refuses what the field holds instead."""
-
-
 _TOO_LARGE = re.compile(r"request (?:is )?too large", re.IGNORECASE)
 _AMOUNTS = re.compile(r"Limit:? *(\d+), *Requested:? *(\d+)", re.IGNORECASE)
+"""What a rate limit grants, and what one request wants, if nothing else has used it."""
 _NO_CREDIT = re.compile(r"insufficient[ _]quota", re.IGNORECASE)
 
 
