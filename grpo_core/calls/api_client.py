@@ -13,7 +13,7 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -21,7 +21,7 @@ import openai
 
 from grpo_core.calls.api_settings import NO_KEY
 from grpo_core.calls.client_logs import redact_client_logs
-from grpo_core.calls.pace import Pace
+from grpo_core.calls.pace import LONGEST_PAUSE_SECONDS, Pace
 from grpo_core.calls.redaction import Redactor
 from grpo_core.protocol.errors import ConfigError
 
@@ -42,7 +42,7 @@ _TOO_LARGE = re.compile(
     re.IGNORECASE,
 )
 """In the message of status 429: the request alone exceeds the limit, so that no waiting helps."""
-_LIMIT_AND_REQUEST = re.compile(r"limit:? ([\d,]+).{0,40}requested:? ([\d,]+)", re.IGNORECASE)
+_AMOUNTS = re.compile(r"limit:? *(\d[\d,]*\d|\d).{0,40}requested:? *(\d[\d,]*\d|\d)", re.IGNORECASE)
 _LOAD = re.compile(
     r"overload|over capacity|at capacity|rate.?limit|too many (concurrent )?requests|throttl"
     r"|quota|slow down|server is busy|(try|retry).{0,20} later|queue is full|resource.?exhausted",
@@ -104,6 +104,9 @@ class ApiClient:
         timeout_seconds: how long one call may take from the first byte sent to the last received.
         at_once: largest number of calls in flight.
         per_minute: largest number of calls that begin in a minute, evenly spaced; 0 is no limit.
+            It is lowered as far as the endpoint limits its rate.
+        check: called while calls wait for their turn; what it raises ends the wait.
+        longest_pause_seconds: a longer pause that the endpoint asks for is left to the caller.
     """
 
     def __init__(
@@ -114,10 +117,12 @@ class ApiClient:
         timeout_seconds: float,
         at_once: int,
         per_minute: float,
+        check: Callable[[], None] | None = None,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(at_once)
-        self.pace = Pace(per_minute)
+        self.pace = Pace(per_minute, check=check, longest_pause_seconds=longest_pause_seconds)
         http_client = openai.DefaultAsyncHttpxClient(
             event_hooks={"response": [_raise_for_status]},
             follow_redirects=False,
@@ -206,7 +211,7 @@ def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
         message: the endpoint's message.
         has_pause: whether the endpoint says when to ask again.
     """
-    if status == 429 and _is_too_large(message):
+    if status == 429 and exceeds_rate_limit(message):
         return Kind.REFUSED
     if status in _LATER_STATUSES:
         return Kind.LIMITED
@@ -217,11 +222,14 @@ def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
     return Kind.REJECTED
 
 
-def _is_too_large(message: str) -> bool:
-    """Return whether a request exceeds the limit by itself; the numbers decide where they stand."""
-    numbers = _LIMIT_AND_REQUEST.search(message)
+def exceeds_rate_limit(message: str) -> bool:
+    """Return whether status 429 says that one request alone exceeds the limit of a minute.
+
+    It fails again after any pause. Where the message has the numbers, these decide.
+    """
+    numbers = _AMOUNTS.search(message)
     if numbers is not None:
-        limit, requested = (int(text.replace(",", "") or 0) for text in numbers.groups())
+        limit, requested = (int(text.replace(",", "")) for text in numbers.groups())
         return requested > limit
     return _TOO_LARGE.search(message) is not None
 

@@ -1,4 +1,4 @@
-"""Read and change the field of a request that bounds the number of new tokens.
+"""Change the bound of new tokens in a request, and tell which failures no waiting ends.
 
 Some endpoints know `max_tokens` alone, others (the reasoning models of OpenAI) refuse it and want
 `max_completion_tokens`, which counts the hidden thoughts too.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_core.calls.api_client import CallError, Kind
+from grpo_core.calls.api_client import CallError, Kind, exceeds_rate_limit
 
 LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 """The fields that bound the new tokens of an answer, under the names that endpoints know."""
@@ -24,6 +24,7 @@ _ADVISED = re.compile(r"\buse\b|instead", re.IGNORECASE)
 """Words by which it names the field that it wants."""
 _WRONG_VALUE = re.compile(r"value", re.IGNORECASE)
 """A word by which it refuses what the field holds instead."""
+_NO_CREDIT = re.compile(r"insufficient[ _]quota", re.IGNORECASE)
 
 
 def limit_field(body: Mapping[str, Any]) -> str | None:
@@ -80,3 +81,16 @@ def _names(message: str, field: str) -> bool:
     """Return whether a message names a field, also as MaxTokens."""
     pattern = rf"\b{field.replace('_', '_?')}\b"
     return re.search(pattern, message, re.IGNORECASE) is not None
+
+
+def is_too_large(error: CallError) -> bool:
+    """Return whether one request alone exceeds the tokens that a rate limit grants in a minute.
+
+    Such a request has status 429 like those that came too fast, and fails again after any pause.
+    """
+    return error.status == 429 and exceeds_rate_limit(str(error))
+
+
+def has_no_credit(error: CallError) -> bool:
+    """Return whether status 429 says that the account has used up what it paid for."""
+    return error.status == 429 and _NO_CREDIT.search(str(error)) is not None

@@ -10,15 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 DEFAULT_PAUSE_SECONDS = 1.0
 """The pause after a limit for which the endpoint asks for none."""
-LONGEST_PAUSE_SECONDS = 60.0
-"""Calls wait at most this long at once; if it is too short, the next call is limited again."""
+LONGEST_PAUSE_SECONDS = 300.0
+"""The longest pause that an endpoint gets for all calls by asking for it."""
 LONGEST_INTERVAL_SECONDS = 60.0
 SHORTEST_INTERVAL_SECONDS = 0.002
 """A shorter interval is dropped: calls then begin at once."""
+TICK_SECONDS = 0.1
+"""How often a waiting call looks for urgent ones and for a requested stop."""
 SLOWER, QUICKLY_FASTER, SLOWLY_FASTER = 1.3, 0.8, 0.98
 """Factors of the interval at a limit, and at an answer before and after the second limit."""
 
@@ -28,9 +30,19 @@ class Pace:
 
     Args:
         per_minute: largest number of calls that begin in a minute, evenly spaced; 0 is no limit.
+        check: called while calls wait; what it raises, such as at a requested stop, ends the wait.
+        longest_pause_seconds: a longer pause that the endpoint asks for is left to the caller.
     """
 
-    def __init__(self, per_minute: float) -> None:
+    def __init__(
+        self,
+        per_minute: float,
+        *,
+        check: Callable[[], None] | None = None,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+    ) -> None:
+        self._check = check
+        self._longest_pause = longest_pause_seconds
         self._least = 60 / per_minute if per_minute else 0.0
         self._interval = self._least
         self._next_time = 0.0
@@ -80,7 +92,9 @@ class Pace:
                         return False
                     if (left := self._next_time - time.monotonic()) <= 0:
                         break
-                    await asyncio.sleep(min(left, 1.0))
+                    if self._check is not None:
+                        self._check()
+                    await asyncio.sleep(min(left, TICK_SECONDS))
             except BaseException:
                 slots.release()
                 raise
@@ -99,7 +113,8 @@ class Pace:
         """
         now = time.monotonic()
         pause = DEFAULT_PAUSE_SECONDS if retry_after is None else retry_after
-        self._next_time = max(self._next_time, now + min(pause, LONGEST_PAUSE_SECONDS))
+        if pause <= self._longest_pause:
+            self._next_time = max(self._next_time, now + pause)
         if began < self._lowered_at:
             return
         self._lowered_at = now

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.calls.isolation import clip
-from grpo_core.protocol.types import Message, Rollout, Segment, Task, ToolCall, Verdict
+from grpo_core.protocol.types import Message, Role, Rollout, Segment, Task, ToolCall, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
 MAX_REPLY_BYTES = 8_000_000
@@ -153,21 +153,26 @@ def _agent_fields(rollout: Rollout) -> dict[str, Any]:
 
 
 def _message_fields(messages: Sequence[Message]) -> list[list[Any]]:
-    """Return role and content of each message, and its tool calls where the trainer read them."""
-    return [
-        [message.role, message.content]
-        if message.tool_calls is None
-        else [message.role, message.content, [call.to_json() for call in message.tool_calls]]
-        for message in messages
-    ]
+    """Return role and content of each message, and its tool calls and thoughts if it has any."""
+    return [[message.role, message.content, *_further_fields(message)] for message in messages]
+
+
+def _further_fields(message: Message) -> list[Any]:
+    calls = message.tool_calls
+    written = None if calls is None else [call.to_json() for call in calls]
+    if message.thoughts:
+        return [written, message.thoughts]
+    return [] if written is None else [written]
 
 
 def _messages_from(messages: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     """Return the messages of which `_message_fields` made the fields."""
-    return tuple(
-        Message(role, content, tuple(ToolCall(**call) for call in calls[0]) if calls else None)
-        for role, content, *calls in messages
-    )
+    return tuple(_message_from(*fields) for fields in messages)
+
+
+def _message_from(role: Role, content: str, calls: Any = None, thoughts: str = "") -> Message:
+    read = None if calls is None else tuple(ToolCall(**call) for call in calls)
+    return Message(role, content, read, thoughts)
 
 
 class InvalidReplyError(Exception):

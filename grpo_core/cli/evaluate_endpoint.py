@@ -201,7 +201,9 @@ def _tell_begin(known: int, damaged: int, folder: Path) -> None:
 
 
 def _tell_end(evaluated: Evaluated, folder: Path) -> None:
-    """Say what failed, and how to go on."""
+    """Say what is unusual about the answers, what failed, and how to go on."""
+    for sentence in evaluated.remarks:
+        remark(sentence)
     for reason, count in evaluated.errors.items():
         remark(f"{count} x {reason}")
     if not evaluated.is_complete:
@@ -230,7 +232,9 @@ def _print_result(evaluated: Evaluated, settings: EvaluationSettings, seconds: f
         title: [refused.get(kind, 0) for refused in evaluated.refused]
         for kind, title in _REFUSALS.items()
     }
-    print_summaries(settings.model.name, evaluated.summaries, seconds, counts=refusals)
+    no_text = {"answers without text": [sum(row.values()) for row in evaluated.no_text]}
+    counts = {**refusals, **no_text}
+    print_summaries(settings.model.name, evaluated.summaries, seconds, counts=counts)
     usage = evaluated.usage
     cached = f", {usage.cached} from the cache" if usage.cached else ""
     retries = f", {usage.retries} repeated" if usage.retries else ""

@@ -98,13 +98,31 @@ class Message:
     `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. `grpo_core.protocol.tool_calls` has
     `calls_of`, which reads both.
     """
+    thoughts: str = ""
+    """What the policy thought before it wrote `content`, where that is known apart from it.
+
+    It is no part of the answer. A server that parses the reasoning of its model sends it apart.
+    """
 
     def to_json(self) -> dict[str, Any]:
-        """Return the message as JSON data; `tool_calls` is left out where it is None."""
+        """Return the message as JSON data, without `tool_calls` and `thoughts` if it has none."""
         data: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls is not None:
             data["tool_calls"] = [call.to_json() for call in self.tool_calls]
+        if self.thoughts:
+            data["thoughts"] = self.thoughts
         return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        """Return the message that `to_json` wrote, also that of an older version."""
+        calls = data.get("tool_calls")
+        return cls(
+            data["role"],
+            data["content"],
+            None if calls is None else tuple(ToolCall(**call) for call in calls),
+            data.get("thoughts", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
+from grpo_core.protocol.ties import exceeds, same_reward
 from grpo_core.report.statistics import wilson_interval
 from grpo_core.runs.lines import user_values
 
@@ -83,9 +84,9 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
     ]
     judged = [(b.score, w.score) for b, w in couples if b.error is None and w.error is None]
     return Agreement(
-        right=sum(better > worse for better, worse in judged),
-        tied=sum(better == worse for better, worse in judged),
-        wrong=sum(better < worse for better, worse in judged),
+        right=sum(exceeds(better, worse) for better, worse in judged),
+        tied=sum(same_reward(better, worse) for better, worse in judged),
+        wrong=sum(exceeds(worse, better) for better, worse in judged),
         failed=len(errors),
         errors=tuple(errors),
     )

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.ties import difference
 from grpo_core.protocol.types import TaskKey
 from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
@@ -183,7 +184,8 @@ def _difference(
     gain = paired_gain(before, after)
     assert gain is not None
     return Difference(
-        gain, sign_flip_p_value([after[key] - before[key] for key in before], seed=seed)
+        gain,
+        sign_flip_p_value([difference(before[key], after[key]) for key in before], seed=seed),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.protocol.ties import reaches, settled
 from grpo_core.protocol.types import Message, Task, TaskKey, Verdict
 
 JsonObject = dict[str, Any]
@@ -38,7 +39,7 @@ class Choice:
         return (
             bool(verdict["passed"])
             if self.reward is None
-            else Verdict.from_json(verdict).total >= self.reward
+            else reaches(Verdict.from_json(verdict).total, self.reward)
         )
 
 
@@ -53,9 +54,15 @@ def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Re
         rewarded = Verdict.from_json(line["verdict"]).total, line
         unique.setdefault(TaskKey(**line["key"]), {}).setdefault(repr(line["messages"]), rewarded)
     return {
-        key: sorted(rollouts.values(), key=lambda pair: -pair[0])[: choice.best]
+        key: _highest_first(list(rollouts.values()))[: choice.best]
         for key, rollouts in unique.items()
     }
+
+
+def _highest_first(rollouts: Sequence[Rewarded]) -> list[Rewarded]:
+    rewards = settled([reward for reward, _ in rollouts])
+    places = sorted(range(len(rollouts)), key=lambda place: -rewards[place])
+    return [rollouts[place] for place in places]
 
 
 def examples(

@@ -106,9 +106,15 @@ def _message(message: JsonObject) -> JsonObject:
         }
         for number, call in enumerate(message.get("tool_calls") or ())
     ]
+    content, thoughts = message["content"], message.get("thoughts")
+    if thoughts:
+        content = [
+            {"type": "reasoning", "reasoning": thoughts},
+            {"type": "text", "text": content},
+        ]
     return {
         "role": message["role"],
-        "content": message["content"],
+        "content": content,
         **({"tool_calls": calls} if calls else {}),
     }
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
+from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Group, Rollout, Verdict
 from grpo_core.report.statistics import (
     expected_differing,
@@ -399,7 +400,7 @@ def _window_distance(rate: float, window: tuple[float, float]) -> tuple[float, f
 
 def _rewards_differ(task: Judged) -> bool:
     """Return whether the total rewards of a task differ."""
-    return len({verdict.total for verdict in task}) > 1
+    return not all_same([verdict.total for verdict in task])
 
 
 def _share(values: Iterator[bool]) -> float:

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from grpo_core.protocol.types import Message, Rollout, TaskKey, ToolCall, Verdict
+from grpo_core.protocol.ties import same_reward
+from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
 from grpo_core.runs.lines import JsonObject
 from grpo_core.verify.checks import reweigh
 from grpo_core.verify.sources import Sources
@@ -37,9 +38,9 @@ class Rescored:
             return ""
         if before.passed != after.passed:
             return "passes" if after.passed else "fails"
-        if before.total != after.total:
+        if not same_reward(before.total, after.total):
             return "total"
-        return "parts" if _values(before) != _values(after) else ""
+        return "" if _has_same_parts(before, after) else "parts"
 
     def to_json(self) -> JsonObject:
         """Return the rollout and both verdicts as JSON data."""
@@ -62,7 +63,7 @@ def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
     if "returned_length" in line or "texts_left_out" in line:
         return None
     return Rollout(
-        messages=tuple(_message(fields) for fields in line["messages"]),
+        messages=tuple(Message.from_json(fields) for fields in line["messages"]),
         finish=line["finish"],
         reply_dropped=line.get("reply_dropped", False),
         turn_lengths=tuple(
@@ -142,14 +143,8 @@ def _rescored(line: Mapping[str, Any], rollout: Rollout, verdict: Verdict) -> Re
     return Rescored(line["step"], TaskKey(**line["key"]), line["attempt"], rollout, before, verdict)
 
 
-def _values(verdict: Verdict) -> dict[str, float]:
-    return {name: reward.value for name, reward in verdict.rewards.items()}
-
-
-def _message(fields: Mapping[str, Any]) -> Message:
-    calls = fields.get("tool_calls")
-    return Message(
-        fields["role"],
-        fields["content"],
-        None if calls is None else tuple(ToolCall(**call) for call in calls),
+def _has_same_parts(before: Verdict, after: Verdict) -> bool:
+    return before.rewards.keys() == after.rewards.keys() and all(
+        same_reward(reward.value, after.rewards[name].value)
+        for name, reward in before.rewards.items()
     )

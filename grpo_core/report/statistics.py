@@ -11,6 +11,8 @@ from itertools import combinations
 from statistics import NormalDist, fmean, multimode, stdev
 from typing import TypeVar
 
+from grpo_core.protocol.ties import difference, settled
+
 Key = TypeVar("Key", bound=Hashable)
 _MIN_CORRELATION, _MAX_CORRELATION = 0.01, 0.9
 """Bounds of the estimated correlation of attempts at one task.
@@ -45,7 +47,7 @@ def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain
     keys = [key for key in before if key in after]
     if len(keys) < 2:
         return None
-    differences = [after[key] - before[key] for key in keys]
+    differences = [difference(before[key], after[key]) for key in keys]
     margin = t_quantile(0.975, len(keys) - 1) * stdev(differences) / math.sqrt(len(keys))
     mean = fmean(differences)
     return Gain(
@@ -216,7 +218,9 @@ def expected_differing(totals: Sequence[Sequence[float]], size: int) -> float:
         size: The group size.
     """
     return fmean(
-        1 - sum(math.comb(n, size) for n in Counter(task).values()) / math.comb(len(task), size)
+        1
+        - sum(math.comb(n, size) for n in Counter(settled(task)).values())
+        / math.comb(len(task), size)
         for task in totals
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.ties import TOLERANCE
 from grpo_core.runs.rows import Filter, Order, Range
 
 VERSION = 1
@@ -86,11 +87,12 @@ ROLLOUT_ORDERS: dict[Order, str] = {
     "spread": "r.advantage",
 }
 
-DISAGREEMENTS = """
+DISAGREEMENTS = f"""
 SELECT g.id, g.step, g.environment, r.answer, min(r.reward), max(r.reward), count(*)
 FROM groups AS g JOIN rollouts AS r ON g.id = r.group_id
 WHERE g.reward_high > g.reward_low AND r.answer IS NOT NULL AND r.reward IS NOT NULL
-GROUP BY g.id, r.answer HAVING min(r.reward) < max(r.reward)
+GROUP BY g.id, r.answer HAVING max(r.reward) - min(r.reward)
+    > {TOLERANCE} * max(1, abs(min(r.reward)), abs(max(r.reward)))
 ORDER BY max(r.reward) - min(r.reward) DESC, g.id LIMIT ? OFFSET ?
 """
 

@@ -225,13 +225,14 @@ def check_reply(turn: object) -> Sequence[Message] | None:
         raise BrokenContractError(
             "reply() returned no message; it must return one, or None to end the dialogue"
         )
-    contents: list[object] = [message.content for message in turn]
-    for content in contents:
-        if not isinstance(content, str):
-            raise BrokenContractError(
-                f"reply() returned a message whose content is {_describe_type(content)}; "
-                "it must be a str"
-            )
+    for name in ("content", "thoughts"):
+        texts: list[object] = [getattr(message, name) for message in turn]
+        for text in texts:
+            if not isinstance(text, str):
+                raise BrokenContractError(
+                    f"reply() returned a message whose {name} is {_describe_type(text)}; "
+                    "it must be a str"
+                )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
             f"reply() returned {NOT_TEXT}, which is not valid text and has no tokens"

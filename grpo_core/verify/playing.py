@@ -37,9 +37,10 @@ class Transcript:
         text: str,
         finish: Finish = "stop",
         tool_calls: tuple[ToolCall, ...] | None = None,
+        thoughts: str = "",
     ) -> None:
         """Append a turn of the policy, with its tool calls where its model has its own format."""
-        self.messages.append(Message("assistant", text, tool_calls))
+        self.messages.append(Message("assistant", text, tool_calls, thoughts))
         self.finish = finish
         self.turn += 1
 

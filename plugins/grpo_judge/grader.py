@@ -67,6 +67,7 @@ class Grader:
             timeout_seconds=config.timeout_seconds,
             at_once=config.at_once,
             per_minute=config.per_minute,
+            longest_pause_seconds=config.patience_seconds,
         )
         self._redact = self._endpoint.redact
         self._name = self._redact(f"{config.model} at {config.base_url or 'OpenAI'}")

@@ -135,3 +135,37 @@ class Frail(Environment[str]):
 
     def reference(self, task: Task[str]) -> str:
         return task.data
+
+
+class Pondered(Environment[str]):
+    """Judged in a worker, which says what it sees of the thoughts."""
+
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text == task.data
+        thoughts = rollout.messages[-1].thoughts
+        return Verdict({"reward": Reward(float(right))}, passed=right, answer=thoughts)
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class Rounded(Environment[str]):
+    """Pays 0.3, or for "b" 0.1 + 0.2, and for "c" more."""
+
+    levels = False
+    trusted = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        rewards = {"b": 0.1 + 0.2, "c": 0.5}
+        return Verdict({"reward": Reward(rewards.get(rollout.text, 0.3))})
+
+    def reference(self, task: Task[str]) -> str:
+        return "c"

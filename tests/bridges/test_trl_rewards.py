@@ -101,3 +101,12 @@ async def attempts(env: Environment[Any], keys: Sequence[Any]) -> list[Rollout]:
             played = await play(verifier, task, script, max_turns=env.max_turns)
             rollouts.append(played.rollout)
     return rollouts
+
+
+def test_completions_of_a_task_whose_rewards_differ_by_rounding_get_equal_ones() -> None:
+    """TRL compares bits: a group without a signal has to look like one."""
+    with opened(f"{HERE / 'chat_envs.py'}:Rounded", SETTINGS) as env:
+        rows = [row for row in dataset(env, "train", 2) for _ in range(3)]
+        functions, _ = reward_functions(env)
+        columns = call(functions, rows, ["a", "b", "a", "a", "b", "c"], step=6)
+    assert columns == [[0.3, 0.3, 0.3, 0.3, 0.1 + 0.2, 0.5]]

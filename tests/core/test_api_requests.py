@@ -6,6 +6,8 @@ import pytest
 
 from grpo_core.calls.api_client import CallError, Kind
 from grpo_core.calls.api_requests import (
+    has_no_credit,
+    is_too_large,
     limit_field,
     wants_other_limit_field,
     with_limit,
@@ -97,3 +99,37 @@ def test_what_an_endpoint_refuses_otherwise_moves_no_bound(
     error: CallError, body: dict[str, object]
 ) -> None:
     assert wants_other_limit_field(error, body) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "expected"),
+    [
+        ("Request too large for gpt on tokens per min (TPM): Limit 1000, Requested 9000.", 429, True),
+        ("Limit: 1000, Requested: 9000", 429, True),
+        ("The request is too large for your tier", 429, True),
+        ("Rate limit reached (TPM): Limit 1000, Used 900, Requested 200.", 429, False),
+        ("Rate limit reached (RPM): Limit 3, Requested 1.", 429, False),
+        ("Request too large", 413, False),
+    ],
+)  # fmt: skip
+def test_a_request_that_exceeds_its_rate_limit_alone_is_told_from_one_that_came_too_fast(
+    message: str, status: int, expected: bool
+) -> None:
+    error = rejected(message, status=status, kind=Kind.UNAVAILABLE)
+    assert is_too_large(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "expected"),
+    [
+        ("You exceeded your current quota (insufficient_quota)", 429, True),
+        ("You exceeded your current quota, please retry in 12 s (RESOURCE_EXHAUSTED)", 429, False),
+        ("Rate limit reached. Add a payment method in account/billing (rate_limit)", 429, False),
+        ("insufficient_quota", 500, False),
+    ],
+)
+def test_a_used_up_account_is_told_from_a_rate_limit(
+    message: str, status: int, expected: bool
+) -> None:
+    error = rejected(message, status=status, kind=Kind.UNAVAILABLE)
+    assert has_no_credit(error) is expected

@@ -40,6 +40,14 @@ class Sparse(Letters):
         return verdict if task.key.index % 4 == 0 else Verdict({"share": Reward(1.0)}, passed=True)
 
 
+class Rounded(Letters):
+    """Every answer is worth 0.3, which half of them get as 0.1 + 0.2."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        worth = 0.3 if sum(map(ord, rollout.text)) % 2 else 0.1 + 0.2
+        return Verdict({"share": Reward(worth)}, passed=False)
+
+
 class Varied(Letters):
     """Different texts are worth something different."""
 
@@ -107,6 +115,21 @@ def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
     }
     assert used
     assert whiten or all(index % 4 == 0 for _, index in used)
+
+
+def test_groups_whose_rewards_differ_by_rounding_are_dead_and_are_refilled(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    more = {"steps": 1, "sampling": {"refills": 2}, "advantage": {"name": "grpo", "eps": 0.0}}
+    trainer = make({**settings, **more}, tmp_path / "run", env=Rounded())
+    trainer.run()
+    lines = list(trainer.folder.rollout_lines())
+    assert len({line["verdict"]["total"] for line in lines}) == 2
+    assert {line["advantage"] for line in lines} == {0.0}
+    (step,) = steps(trainer)
+    shown = {name: step[name] for name in ("groups/refilled", "groups/mixed", "reward/std")}
+    assert shown == {"groups/refilled": 8.0, "groups/mixed": 0.0, "reward/std": 0.0}
+    assert (step["advantage/std"], step["grad_norm"]) == (0.0, 0.0)
 
 
 def test_dead_groups_are_refilled_by_their_rewards_before_a_kl(

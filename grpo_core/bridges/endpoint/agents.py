@@ -11,7 +11,8 @@ from typing import Any
 
 from grpo_core.bridges.endpoint.chat import Dialogue, Turn
 from grpo_core.bridges.endpoint.policy import RemotePolicy, StoppedError
-from grpo_core.bridges.endpoint.types import Refusal, Usage
+from grpo_core.bridges.endpoint.tally import Tally
+from grpo_core.bridges.endpoint.types import Usage
 from grpo_core.calls.api_client import CallError
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
@@ -41,9 +42,7 @@ class RemoteCompleter:
     Attributes:
         messages: what followed the prompt, as the last request and its answer have it.
         turns: number of completions.
-        lengths: number of tokens of each.
-        usage: what they cost.
-        refused: why the server refused one.
+        tally: what they cost, and which of them have no text.
         failure: why the model could not be asked.
     """
 
@@ -65,9 +64,9 @@ class RemoteCompleter:
         """How often each text was to be continued."""
         self.messages: tuple[Message, ...] = ()
         self.turns = 0
-        self.lengths: list[int] = []
-        self.usage = Usage()
-        self.refused: Refusal | None = None
+        self.tally = Tally()
+        self._answers: list[Message] = []
+        """The answers so far, with their thoughts."""
         self.failure: Exception | None = None
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
@@ -84,8 +83,9 @@ class RemoteCompleter:
             self.turns -= request.count
             raise
         choices = tuple(map(_choice, turns))
-        said = (*messages_of(request.prompt), choices[0].message)
-        self.messages = without_prompt(said, self._task.prompt)
+        heard = without_prompt(messages_of(request.prompt), self._task.prompt)
+        self.messages = (*map(self._with_thoughts, heard), choices[0].message)
+        self._answers += [choice.message for choice in choices]
         return CompletionAnswer(choices, turns[0].usage.prompt_tokens)
 
     async def _turn(self, request: CompletionRequest, dialogue: Dialogue) -> Turn:
@@ -111,15 +111,23 @@ class RemoteCompleter:
         except (CallError, ConfigError, StoppedError) as error:
             self.failure = error
             raise GrpoError(f"the model cannot be asked: {error}") from None
-        self.usage += turn.usage
-        self.refused = turn.refused or self.refused
+        self.tally.add(turn)
         if turn.refused == "context":
             raise RefusedRequestError(
                 "the messages do not fit the model's context; shorten them",
                 code="context_length_exceeded",
             )
-        self.lengths.append(turn.tokens)
+        self.tally.lengths.append(turn.tokens)
         return turn
+
+    def _with_thoughts(self, message: Message) -> Message:
+        """Return a message of a request with the thoughts that its client has not sent back."""
+        same = (
+            answer
+            for answer in reversed(self._answers)
+            if message == replace(answer, thoughts=message.thoughts)
+        )
+        return next(same, message)
 
     def _next_seed(self, dialogue: Dialogue) -> int:
         """Return the seed of a request, which depends on what is continued and how often it was."""
@@ -139,7 +147,7 @@ async def play_agent(
     turns: int,
     tokens: int,
     seed: int,
-) -> tuple[Rollout, Usage, Refusal | None]:
+) -> tuple[Rollout, Tally]:
     """Let an agent make an attempt; one that failed may be started several times.
 
     Args:
@@ -152,7 +160,7 @@ async def play_agent(
         seed: with the task and the number, fixes the seeds of the requests.
 
     Returns:
-        The rollout of the last start, what all starts cost, and why the server refused a turn.
+        The rollout of the last start, and the tally of its turns with the cost of all starts.
 
     Raises:
         ConfigError: the server refuses the key, the model or a setting.
@@ -168,15 +176,17 @@ async def play_agent(
         return completer
 
     rollout, _ = await run_agent(conversation, begin)
-    usage = sum((each.usage for each in completers), start=Usage())
     if not completers:
-        return rollout, usage, None
+        return rollout, Tally()
     last = completers[-1]
+    usage = sum((completer.tally.usage for completer in completers), start=Usage())
+    tally = replace(last.tally, usage=usage)
     if isinstance(last.failure, CallError):
-        return replace(rollout, finish="error", error=str(last.failure)), usage, None
+        failed = replace(rollout, finish="error", error=str(last.failure))
+        return failed, replace(tally, refused=None)
     if last.failure is not None:
         raise last.failure
-    return replace(rollout, turn_lengths=tuple(last.lengths)), usage, last.refused
+    return replace(rollout, turn_lengths=tuple(tally.lengths)), tally
 
 
 def _dialogue(request: CompletionRequest) -> Dialogue:
@@ -200,6 +210,6 @@ def _dialogue(request: CompletionRequest) -> Dialogue:
 
 
 def _choice(turn: Turn) -> Choice:
-    message = Message("assistant", turn.text, turn.tool_calls)
+    message = Message("assistant", turn.text, turn.tool_calls, turn.thoughts)
     finish: Any = "tool_calls" if turn.tool_calls else turn.finish
     return Choice(turn.text, message, finish, token_ids=(), tokens=(), logprobs=())

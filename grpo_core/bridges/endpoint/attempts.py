@@ -9,7 +9,8 @@ from typing import Any, get_args
 from grpo_core.bridges.endpoint.agents import play_agent
 from grpo_core.bridges.endpoint.chat import Dialogue, Turn
 from grpo_core.bridges.endpoint.policy import RemotePolicy
-from grpo_core.bridges.endpoint.types import Refusal, Usage
+from grpo_core.bridges.endpoint.tally import Tally
+from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
 from grpo_core.calls.api_client import CallError
 from grpo_core.protocol.types import (
     Finish,
@@ -18,7 +19,6 @@ from grpo_core.protocol.types import (
     Rollout,
     Task,
     TaskKey,
-    ToolCall,
     Verdict,
 )
 from grpo_core.runs.attempts import attempt_line
@@ -56,6 +56,10 @@ class Attempt:
     """What it cost, if it is new."""
     refused: Refusal | None = None
     """Why the server refused a turn."""
+    no_text: Mapping[NoText, int] = field(default_factory=dict)
+    """How many of its turns have no text, by the reason."""
+    thoughts_in: str = ""
+    """The field in which the server sent the policy's thoughts."""
 
     @property
     def is_played(self) -> bool:
@@ -77,6 +81,8 @@ class Attempt:
             **({"error": rollout.error} if rollout.error else {}),
             **({} if rollout.returned is None else {"returned": rollout.returned}),
             **({"refused": self.refused} if self.refused else {}),
+            **({"no_text": dict(self.no_text)} if self.no_text else {}),
+            **({"thoughts_in": self.thoughts_in} if self.thoughts_in else {}),
             "usage": asdict(self.usage),
         }
 
@@ -89,10 +95,13 @@ class Attempt:
         """
         finish: Finish = line["finish"]
         refused: Refusal | None = line.get("refused")
+        no_text: Mapping[NoText, int] = line.get("no_text", {})
         if finish not in get_args(Finish) or refused not in (None, *get_args(Refusal)):
             raise ValueError(f"finish is {finish!r}, refused {refused!r}")
+        if not no_text.keys() <= set(get_args(NoText)):
+            raise ValueError(f"no_text is {no_text!r}")
         rollout = Rollout(
-            tuple(map(_message, line["messages"])),
+            tuple(map(Message.from_json, line["messages"])),
             finish,
             error=line.get("error", ""),
             reply_dropped=line.get("reply_dropped", False),
@@ -101,7 +110,9 @@ class Attempt:
         )
         verdict = None if line["verdict"] is None else Verdict.from_json(line["verdict"])
         key = TaskKey(**line["key"])
-        return cls(key, line["attempt"], rollout, verdict, Usage(**line["usage"]), refused)
+        usage, thoughts_in = Usage(**line["usage"]), line.get("thoughts_in", "")
+        number = line["attempt"]
+        return cls(key, number, rollout, verdict, usage, refused, no_text, thoughts_in)
 
 
 async def play(
@@ -131,7 +142,7 @@ async def play(
     conversation = sources.conversation(task)
     try:
         if isinstance(conversation, AgentConversation):
-            rollout, usage, refused = await play_agent(
+            rollout, tally = await play_agent(
                 policy,
                 conversation,
                 task,
@@ -140,7 +151,7 @@ async def play(
                 tokens=limits.tokens,
                 seed=seed,
             )
-            attempt = Attempt(task.key, number, rollout, usage=usage, refused=refused)
+            attempt = _attempt(task, number, rollout, tally)
         else:
             playing = _Playing(task, number, conversation, limits)
             await playing.to_the_end(policy, seed)
@@ -168,10 +179,7 @@ class _Playing:
     conversation: Conversation
     limits: Limits
     transcript: Transcript = field(init=False)
-    usage: Usage = field(default_factory=Usage)
-    lengths: list[int] = field(default_factory=list)
-    """The number of tokens of each turn."""
-    refused: Refusal | None = None
+    tally: Tally = field(default_factory=Tally)
     reply_dropped: bool = False
 
     def __post_init__(self) -> None:
@@ -212,14 +220,13 @@ class _Playing:
         If it refused a later turn than the first, the attempt ends with the turn before, as where
         a model's context has no room for another.
         """
-        self.usage += turn.usage
-        self.refused = turn.refused
+        self.tally.add(turn)
         if turn.refused and not turn.text and self.transcript.turn:
             self.transcript.finish, self.reply_dropped = "length", True
             return False
         self.transcript.messages += reply
-        self.transcript.add_turn(turn.text, turn.finish, turn.tool_calls)
-        self.lengths.append(turn.tokens)
+        self.transcript.add_turn(turn.text, turn.finish, turn.tool_calls, turn.thoughts)
+        self.tally.lengths.append(turn.tokens)
         return turn.refused is None
 
     def attempt(self) -> Attempt:
@@ -229,16 +236,19 @@ class _Playing:
             self.transcript.finish,
             error=self.transcript.error,
             reply_dropped=self.reply_dropped,
-            turn_lengths=tuple(self.lengths),
+            turn_lengths=tuple(self.tally.lengths),
         )
-        return Attempt(self.task.key, self.number, rollout, usage=self.usage, refused=self.refused)
+        return _attempt(self.task, self.number, rollout, self.tally)
 
 
-def _message(data: Mapping[str, Any]) -> Message:
-    """Return the message that `Message.to_json` wrote."""
-    calls = data.get("tool_calls")
-    return Message(
-        data["role"],
-        data["content"],
-        None if calls is None else tuple(ToolCall(**call) for call in calls),
+def _attempt(task: Task[Any], number: int, rollout: Rollout, tally: Tally) -> Attempt:
+    """Return an attempt without a verdict."""
+    return Attempt(
+        task.key,
+        number,
+        rollout,
+        usage=tally.usage,
+        refused=tally.refused,
+        no_text=dict(tally.no_text),
+        thoughts_in=tally.thoughts_in,
     )

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from grpo_core.bridges.endpoint.types import Refusal, Usage
+from grpo_core.bridges.endpoint.thoughts import is_thought, read_thoughts
+from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
 from grpo_core.calls.api_client import CallError, Kind, error_text
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
@@ -36,6 +37,12 @@ class Turn:
     """What it cost; nothing is known of requests that failed."""
     tokens: int = 0
     """Number of its tokens, as the endpoint counts them; 0 if it does not say."""
+    thoughts: str = ""
+    """What the model thought before, if the server sends it apart."""
+    thoughts_in: str = ""
+    """The field with the thoughts."""
+    no_text: NoText | None = None
+    """Why the content of the answer is empty; None: it is not, or calls of tools are its turn."""
 
 
 def read_body(body: bytes) -> Any:
@@ -71,7 +78,7 @@ def read_turn(value: Any, *, has_tools: bool) -> Turn:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if isinstance(choice, dict) and isinstance(choice.get("text"), str):
-        message = {"content": choice["text"]}
+        message = {**choice, "content": choice["text"]}
     if not isinstance(choice, dict) or not isinstance(message, dict):
         text = error_text(json.dumps(value).encode())[:200]
         raise CallError(f"the answer holds no completion: {text}", Kind.UNREADABLE)
@@ -81,6 +88,7 @@ def read_turn(value: Any, *, has_tools: bool) -> Turn:
     written = message.get("tool_calls") if has_tools else None
     calls = read_api_calls(written)
     content = _content(message)
+    thoughts, thoughts_in = read_thoughts(message)
     usage = _usage(value.get("usage"))
     sent_back: dict[str, Any] = {"role": "assistant", "content": content}
     if calls and isinstance(written, list):
@@ -93,6 +101,9 @@ def read_turn(value: Any, *, has_tools: bool) -> Turn:
         "filter" if reason == "content_filter" else None,
         usage,
         usage.completion_tokens,
+        thoughts,
+        thoughts_in,
+        None if calls else _why_no_text(value, message, reason, has_tools=has_tools),
     )
 
 
@@ -177,23 +188,57 @@ class Dialogue:
 
 
 def _content(message: Mapping[str, Any]) -> str:
-    """Return the text of a message; "" if there is none."""
+    """Return the text of a message, or else that of its refusal; "" if there is none."""
     content = message.get("content")
     if isinstance(content, list):  # parts, as some servers send them
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        parts = [
+            part.get("text") for part in content if isinstance(part, dict) and not is_thought(part)
+        ]
         content = "".join(text for text in parts if isinstance(text, str))
-    refusal = message.get("refusal")
-    text = content or refusal
+    text = content or message.get("refusal")
     return text if isinstance(text, str) else ""
 
 
+def _why_no_text(
+    value: Mapping[str, Any], message: Mapping[str, Any], reason: object, *, has_tools: bool
+) -> NoText | None:
+    """Return why the content of an answer is empty; None if it is not, or a filter emptied it.
+
+    Args:
+        value: the answer.
+        message: its message.
+        reason: its finish_reason.
+        has_tools: whether the policy may call tools.
+    """
+    if reason == "content_filter" or _content({**message, "refusal": None}).strip():
+        return None
+    if _content(message).strip():
+        return "refusal"
+    has_thoughts = bool(read_thoughts(message)[0])
+    if reason == "length":
+        return "thoughts_cut" if has_thoughts or _thought_tokens(value.get("usage")) else "cut"
+    if message.get("tool_calls") and not has_tools:
+        return "calls"
+    return "thoughts" if has_thoughts else "empty"
+
+
 def _usage(usage: object) -> Usage:
+    """Return what an answer cost; thoughts that a server counts apart are written tokens, too."""
     counts = usage if isinstance(usage, dict) else {}
+    read, written, total = (
+        _count(counts.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
     return Usage(
         requests=1,
-        prompt_tokens=_count(counts.get("prompt_tokens")),
-        completion_tokens=_count(counts.get("completion_tokens")),
+        prompt_tokens=read,
+        completion_tokens=max(written, total - read) if read else written,
     )
+
+
+def _thought_tokens(usage: object) -> int:
+    """Return the number of tokens of the thoughts; 0 if the endpoint does not say."""
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    return _count(details.get("reasoning_tokens")) if isinstance(details, dict) else 0
 
 
 def _count(value: object) -> int:

@@ -7,7 +7,6 @@ nothing lost and nothing counted twice.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -15,11 +14,18 @@ from typing import Any, TypeVar
 from grpo_core.bridges.endpoint.attempts import Attempt, Limits, is_judged_alone, play
 from grpo_core.bridges.endpoint.folder import EvalFolder
 from grpo_core.bridges.endpoint.policy import RemotePolicy, StoppedError
+from grpo_core.bridges.endpoint.results import (
+    Attempted,
+    count_errors,
+    count_no_text,
+    count_refused,
+    remarks_on,
+    summary_of,
+)
 from grpo_core.bridges.endpoint.types import (
     Evaluated,
     EvaluationSettings,
     Progress,
-    Refusal,
     Usage,
 )
 from grpo_core.calls.api_client import ApiClient
@@ -27,7 +33,6 @@ from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Group, Task, TaskKey
-from grpo_core.report.summary import Summary, summarize
 from grpo_core.verify.checks import offered_tools
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.held_out import EvalSet, eval_sets
@@ -37,12 +42,6 @@ T = TypeVar("T")
 _PLAYED_PER_REQUEST = 2
 """Attempts in progress for each request that may be in flight: while one waits for its verdict,
 another one asks."""
-_REASONS_KEPT = 3
-"""How many of the most common reasons of errors are told."""
-_MAX_REASON_CHARACTERS = 300
-
-Attempted = tuple[Task[Any], Sequence[Attempt]]
-"""A task, and the attempts at it that were made."""
 
 
 class Evaluation:
@@ -97,6 +96,7 @@ class Evaluation:
             timeout_seconds=settings.timeout_seconds,
             at_once=settings.concurrency,
             per_minute=settings.per_minute,
+            check=self._check_stop,
         )
         policy = RemotePolicy(
             client,
@@ -114,6 +114,10 @@ class Evaluation:
             await policy.close()
             self.folder.close()
         return evaluated
+
+    def _check_stop(self) -> None:
+        if self._stop.is_made:
+            raise StoppedError
 
     async def _attempted(self, policy: RemotePolicy, held_out: EvalSet) -> list[Attempted]:
         """Return the attempts at each task of a set, as far as they were made."""
@@ -199,19 +203,17 @@ class Evaluation:
 
     def _evaluated(self, attempted: Sequence[Sequence[Attempted]]) -> Evaluated:
         """Return the results of the attempts at each set."""
-        attempts = [attempt for row in attempted for _, at_task in row for attempt in at_task]
-        errors = Counter(
-            attempt.verdict.error.strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
-            for attempt in attempts
-            if attempt.verdict is not None and attempt.verdict.error is not None
-        )
+        rows = [[attempt for _, at_task in row for attempt in at_task] for row in attempted]
+        attempts = [attempt for row in rows for attempt in row]
         return Evaluated(
             [
-                _summary(each, row, self._settings.samples)
-                for each, row in zip(self._sets, attempted, strict=True)
+                summary_of(held_out, row, self._settings.samples)
+                for held_out, row in zip(self._sets, attempted, strict=True)
             ],
-            [_refused(row) for row in attempted],
-            dict(errors.most_common(_REASONS_KEPT)),
+            [count_refused(row) for row in rows],
+            [count_no_text(row) for row in rows],
+            remarks_on(attempts),
+            count_errors(attempts),
             self.folder.usage,
             len(attempts) == self._total,
         )
@@ -257,38 +259,6 @@ def identity(config: RunConfig, sources: Sources, settings: EvaluationSettings) 
             for source, member in zip(sources, members, strict=True)
         },
     }
-
-
-def _summary(held_out: EvalSet, attempted: Sequence[Attempted], samples: int) -> Summary:
-    """Return the statistics of the judged attempts at a set."""
-    groups = []
-    for task, attempts in attempted:
-        judged = [(each.rollout, each.verdict) for each in attempts if each.verdict is not None]
-        if judged:
-            groups.append(
-                Group(task, [rollout for rollout, _ in judged], [verdict for _, verdict in judged])
-            )
-    summary = summarize(
-        groups,
-        environment=held_out.source.name,
-        level=held_out.level,
-        samples=samples,
-        parts=held_out.source.env.parts,
-    )
-    tokens = sum(sum(rollout.turn_lengths) for group in groups for rollout in group.rollouts)
-    return replace(summary, tokens=tokens)
-
-
-def _refused(attempted: Sequence[Attempted]) -> dict[Refusal, int]:
-    """Return how many attempts the server refused to answer, by the reason."""
-    return dict(
-        Counter(
-            attempt.refused
-            for _, attempts in attempted
-            for attempt in attempts
-            if attempt.refused is not None
-        )
-    )
 
 
 async def _all_or_none(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

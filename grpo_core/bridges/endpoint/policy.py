@@ -1,8 +1,9 @@
 """Ask a model behind an OpenAI-compatible endpoint for turns: retries, rate limits, a cache.
 
 A server that is busy or broken is asked again, with growing pauses; what fails every time is an
-error of the attempt. A request that the server refuses for its key, model or settings ends the
-evaluation. A dialogue that the server refuses for its length or its content is an answer of the
+error of the attempt, and so is what no waiting makes possible, such as one request that is larger
+than the account's rate limit. A request that the server refuses for its key, model or settings ends
+the evaluation. A dialogue that the server refuses for its length or its content is an answer of the
 model, which is judged like any other: leaving it out would raise the scores of models that refuse
 what is hard.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import random
 import re
 import time
@@ -22,8 +24,18 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_core.bridges.endpoint.chat import Dialogue, Turn, read_body, read_turn
+from grpo_core.bridges.endpoint.requests import request_body
 from grpo_core.bridges.endpoint.types import ModelSettings, Refusal, Usage
 from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_core.calls.api_requests import (
+    has_no_credit,
+    is_too_large,
+    limit_field,
+    wants_other_limit_field,
+    with_limit,
+    with_limit_field,
+)
+from grpo_core.calls.pace import LONGEST_PAUSE_SECONDS
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import SamplingParams
@@ -31,8 +43,6 @@ from grpo_core.runs.store import JsonStore
 
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
-_LONGEST_REQUESTED_PAUSE_SECONDS = 300.0
-"""The longest pause that a server gets by asking for it."""
 _TICK_SECONDS = 0.1
 """How often a pause looks for a requested stop."""
 _LEAST_TOKENS = 16
@@ -44,9 +54,11 @@ _HINTS = {
     401: "check the key in the environment variable that --key-env names",
     403: "check the key in the environment variable that --key-env names",
     404: "check --model-name, and whether --endpoint ends with /v1",
+    429: "add credit to the account",
 }
 """What to do about a status."""
 _OTHER_HINT = "leave out a field that it does not know by --request FIELD=null"
+_logger = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
@@ -86,11 +98,12 @@ class RemotePolicy:
         self._cache: JsonStore | None = None
         if cache is not None:
             self._cache = JsonStore(cache, item="completion", alternative="name another --cache")
-        self._resume_time = 0.0
         """When the server wants to be asked again, on the monotonic clock."""
         self._is_proven = False
         """Whether the server has answered a request with these settings."""
         self._proving = asyncio.Lock()
+        self._limit_field: str | None = None
+        """The field in which the server wants the bound of new tokens, once it has refused one."""
 
     async def close(self) -> None:
         """Close the connections and the cache."""
@@ -159,11 +172,12 @@ class RemotePolicy:
                 if error.kind is not Kind.REFUSED:
                     raise
                 refusal: Refusal = "filter" if _FILTERED.search(str(error)) else "context"
-            half = body.get("max_tokens", 0) // 2
+            field = limit_field(body)
+            half = body[field] // 2 if field else 0
             if refusal == "filter" or half < _LEAST_TOKENS:
                 await self._prove(body, is_chat)
                 raise _RefusedError(refusal)
-            body = {**body, "max_tokens": half}
+            body = with_limit(body, half)
 
     async def _prove(self, body: Mapping[str, Any], is_chat: bool) -> None:
         """Make sure that a refused request was refused for its text and not for its settings.
@@ -191,21 +205,26 @@ class RemotePolicy:
             ConfigError: the server refuses the key, the model or a setting.
             StoppedError: a stop was requested meanwhile.
         """
-        named = {name: body[name] for name in ("model", "messages", "prompt") if name in body}
-        more = {name: value for name, value in body.items() if name not in named}
         failures = 0
         while True:
             try:
                 async with self._client.turn():
-                    await self._pause(self._resume_time - time.monotonic())
-                    data = await self._client.ask(chat=is_chat, **named, extra_body=more)
-                value = read_body(data)
-                read_turn(value, has_tools=False)
+                    if self._limit_field is not None:
+                        body = with_limit_field(body, self._limit_field)
+                    value = await self._answered_once(body, is_chat)
                 self._is_proven = True
                 return value, failures
             except CallError as error:
-                if error.kind is Kind.REJECTED:
+                if self._moves_limit(error, body):
+                    continue
+                if error.kind is Kind.REJECTED or has_no_credit(error):
                     raise self._rejection(error) from None
+                if is_too_large(error):
+                    message = (
+                        "one request exceeds the account's rate limit (lower --max-new-tokens, or "
+                        f"raise the limit): {error}"
+                    )
+                    raise CallError(message, Kind.UNAVAILABLE) from None
                 if error.kind is Kind.REFUSED:
                     raise
                 failures += 1
@@ -214,8 +233,33 @@ class RemotePolicy:
                     raise CallError(f"the endpoint failed{tries}: {error}", error.kind) from None
                 await self._pause(self._pause_seconds(error, failures))
 
+    async def _answered_once(self, body: Mapping[str, Any], is_chat: bool) -> Any:
+        """Return the JSON value of the answer to one request; raise CallError if there is none."""
+        named = {name: body[name] for name in ("model", "messages", "prompt") if name in body}
+        more = {name: value for name, value in body.items() if name not in named}
+        value = read_body(await self._client.ask(chat=is_chat, **named, extra_body=more))
+        read_turn(value, has_tools=False)
+        return value
+
+    def _moves_limit(self, error: CallError, body: Mapping[str, Any]) -> bool:
+        """Return whether the server wants the bound of new tokens in a field that was not tried."""
+        field = wants_other_limit_field(error, body)
+        if field is None or self._limit_field not in (None, field):
+            return False
+        if self._limit_field is None:
+            self._limit_field = field
+            _logger.warning(
+                "%s refuses the field %s; the most new tokens are sent as %s instead",
+                self._settings.endpoint,
+                limit_field(body),
+                field,
+            )
+        return True
+
     def _pause_seconds(self, error: CallError, failures: int) -> float:
-        """Return the pause before a request is repeated; one that the server asks for is for all.
+        """Return the pause before a request is repeated.
+
+        The client keeps the pause that the server asks for, for all requests.
 
         Args:
             error: why it failed.
@@ -224,9 +268,7 @@ class RemotePolicy:
         seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
         seconds *= random.uniform(0.5, 1.0)  # so that requests which failed together come apart
         if error.retry_after is not None:
-            wanted = min(error.retry_after, _LONGEST_REQUESTED_PAUSE_SECONDS)
-            self._resume_time = max(self._resume_time, time.monotonic() + wanted)
-            seconds += wanted
+            seconds += min(error.retry_after, LONGEST_PAUSE_SECONDS)
         return seconds
 
     async def _pause(self, seconds: float) -> None:
@@ -247,32 +289,3 @@ class RemotePolicy:
         """Return the name under which the answer to a request is cached."""
         contents = json.dumps([self._settings.endpoint, sample, body], sort_keys=True)
         return hashlib.sha256(contents.encode()).hexdigest()
-
-
-def request_body(
-    settings: ModelSettings, dialogue: Dialogue, *, limit: int, seed: int, tools: Sequence[Any]
-) -> dict[str, Any]:
-    """Return the fields of a request for the next turn of a dialogue.
-
-    Args:
-        settings: which model is asked, and how.
-        dialogue: the messages so far.
-        limit: most tokens of the turn.
-        seed: the seed of the request.
-        tools: the descriptions of the tools.
-    """
-    params = settings.params
-    fields = {
-        "model": settings.name,
-        **dialogue.fields(),
-        "max_tokens": limit,
-        "temperature": params.temperature,
-        "top_p": params.top_p if params.top_p < 1 else None,
-        "top_k": params.top_k or None,
-        "min_p": params.min_p or None,
-        "stop": list(params.stop) or None,
-        "seed": seed,
-        "tools": list(tools) or None,
-        **settings.request,
-    }
-    return {name: value for name, value in fields.items() if value is not None}

@@ -12,6 +12,14 @@ from grpo_core.report.summary import Summary
 
 Refusal = Literal["context", "filter"]
 """Why a server gives no whole answer: the dialogue does not fit, or a filter forbids it."""
+NoText = Literal["thoughts", "thoughts_cut", "cut", "empty", "calls", "refusal"]
+"""Why the content of an answer is empty.
+
+"thoughts": the server put everything into a field of thoughts. "thoughts_cut": the thoughts took
+all tokens. "cut": it ended at its budget, and nobody knows where its tokens went. "empty": the
+model ended it by itself. "calls": it calls tools, and the environment has none. "refusal": the
+model refuses, in a field of its own, whose text is judged.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,10 @@ class Evaluated:
     """The statistics of each environment at each level."""
     refused: Sequence[Mapping[Refusal, int]]
     """How many of the attempts in each summary the server refused to answer, by the reason."""
+    no_text: Sequence[Mapping[NoText, int]]
+    """How many of the answers in each summary have no text, by the reason."""
+    remarks: Sequence[str]
+    """What is unusual about the answers, and what to do about it."""
     errors: Mapping[str, int]
     """Why attempts could not be made or judged, and how many; the most common reasons first."""
     usage: Usage
@@ -115,8 +127,10 @@ class Evaluated:
     def to_json(self, settings: EvaluationSettings) -> dict[str, Any]:
         """Return the results as JSON data."""
         results = [
-            {**summary.to_json(), "refused": dict(refused)}
-            for summary, refused in zip(self.summaries, self.refused, strict=True)
+            {**summary.to_json(), "refused": dict(refused), "no_text": dict(no_text)}
+            for summary, refused, no_text in zip(
+                self.summaries, self.refused, self.no_text, strict=True
+            )
         ]
         return {
             "model": settings.model.name,
@@ -124,5 +138,6 @@ class Evaluated:
             "complete": self.is_complete,
             "usage": {**asdict(self.usage), "cost": self.usage.cost(settings)},
             "errors": dict(self.errors),
+            "remarks": list(self.remarks),
             "results": results,
         }

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.bridges.opened import OpenEnvironment
 from grpo_core.bridges.trl.rows import KEY_COLUMN, refuse_other_prompts, task_keys
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
 from grpo_core.train.rollout.tasks import draw_number
 from grpo_core.verify.error_rate import ErrorRate
@@ -61,6 +62,9 @@ class RewardFunction:
     ) -> list[float | None]:
         """Return the value of the part, without its weight, for each completion.
 
+        Where all completions of a task have the same value up to rounding, they get equal bits, so
+        that TRL sees a group without a signal, too.
+
         Args:
             completions: (B,) texts, or lists of messages with role and content.
             completion_ids: (B, T) their tokens.
@@ -73,16 +77,18 @@ class RewardFunction:
             ConfigError: the rows do not belong to the environment.
             RunStoppedError: more completions could not be judged than verify.max_error_rate allows.
         """
+        key_values = _column(columns, KEY_COLUMN)
         verdicts = self._batch.verdicts(
             self.__name__,
-            _column(columns, KEY_COLUMN),
+            key_values,
             columns.get(ROLLOUT_FIELD) or self._batch.single_turns(completions, completion_ids),
             step=None if trainer_state is None else trainer_state.global_step + 1,
             log_metric=log_metric,
         )
-        return [
+        values = [
             verdict.rewards[self.__name__].value if verdict.scored else None for verdict in verdicts
         ]
+        return _settled_by_task(values, task_keys(key_values))
 
 
 class _Batch:
@@ -207,6 +213,19 @@ class _Batch:
             if passed:
                 log_metric("verdicts/passed", sum(passed) / len(passed))
         self._error_rate.add(self._verdicts)
+
+
+def _settled_by_task(values: Sequence[float | None], keys: Sequence[TaskKey]) -> list[float | None]:
+    """Return the values with one value for all completions of a task where theirs are equal."""
+    values_by_task: dict[TaskKey, list[float]] = {}
+    for key, value in zip(keys, values, strict=True):
+        if value is not None:
+            values_by_task.setdefault(key, []).append(value)
+    common = {key: min(group) for key, group in values_by_task.items() if all_same(group)}
+    return [
+        None if value is None else common.get(key, value)
+        for key, value in zip(keys, values, strict=True)
+    ]
 
 
 def _column(columns: Mapping[str, Any], name: str) -> Any:

@@ -99,6 +99,10 @@ def _attempt(rollout: Mapping[str, Any]) -> Iterator[str]:
     for message in rollout.get("messages") or ():
         if message["role"] != "assistant":
             yield _line(f"[{message['role']}]")
+        if thoughts := message.get("thoughts"):
+            yield "[thoughts]"
+            yield _text(thoughts)
+            yield "[end of thoughts]"
         yield _text(message["content"])
 
 

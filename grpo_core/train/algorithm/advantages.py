@@ -5,6 +5,7 @@ completions of a group. An advantage is that of a whole completion, or that of e
 values are float64. Statistics run over the scored completions of each group alone: an unscored
 completion gets exactly 0 and affects nothing. A group with fewer than two scored completions or
 with equal rewards gets exactly 0 too, which the formulas alone do not give in floating point.
+Rewards are equal up to rounding (`grpo_core.protocol.ties`): 0.1 + 0.2 is 0.3.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from grpo_core.config.settings import AdvantageConfig
 from grpo_core.train.algorithm.rewards import Rewards
+from grpo_core.train.algorithm.ties import cancelled, settled, tied
 
 WHITEN_EPS = 1e-8
 """Added to the standard deviation of the batch in `whiten`."""
@@ -52,9 +54,12 @@ def maxrl(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     Made for rewards that are never negative.
     """
     mean_P1 = _group_mean(rewards.total_PG, rewards.scored_PG)
+    size_P1 = _group_mean(rewards.total_PG.abs(), rewards.scored_PG)
     centred_PG, _ = _centre(rewards.total_PG, rewards.scored_PG)
     return torch.where(
-        mean_P1 > 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0
+        (mean_P1 > 0) & ~cancelled(mean_P1, size_P1),
+        centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny),
+        0.0,
     )
 
 
@@ -65,6 +70,7 @@ def best_minus_second(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     """
     centred_PG, count_P1 = _centre(rewards.total_PG, rewards.scored_PG)
     ranked_PG = torch.where(rewards.scored_PG, rewards.total_PG, -torch.inf)
+    ranked_PG = torch.stack([settled(ranked_G) for ranked_G in ranked_PG])
     top_P2, place_P2 = ranked_PG.topk(2, dim=1)
     lead_P1 = torch.where(count_P1 >= 2, top_P2[:, :1] - top_P2[:, 1:], 0.0)
     best_PG = torch.zeros_like(centred_PG).scatter(1, place_P2[:, :1], lead_P1)
@@ -118,7 +124,7 @@ def gdpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     batch. Each part is normalised within its group by itself, so a group whose completions differ
     only in a minor part gets advantages in proportion to that part's weight; grpo would give it as
     large ones as a group that differs in the main part. The mean over the batch needs no
-    subtraction: it is 0 in every group.
+    subtraction: it is 0 in every group. A group whose parts cancel up to rounding gets exactly 0.
 
     As in the paper and its code the batch includes dead groups, whose zeros lower its standard
     deviation: one live group among P would get sqrt(P) times the advantages that it has alone. Here
@@ -126,9 +132,12 @@ def gdpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     quarter of the completions is in live groups. Both standard deviations have `config.ddof` (the
     paper's code and TRL: 1).
     """
-    sum_PG = torch.zeros_like(rewards.total_PG)
+    sum_PG, size_PG = torch.zeros_like(rewards.total_PG), torch.zeros_like(rewards.total_PG)
     for part_PG, weight_P in zip(rewards.part_KPG, rewards.weight_KP, strict=True):
-        sum_PG += weight_P.unsqueeze(1) * grpo(replace(rewards, total_PG=part_PG), config)
+        term_PG = weight_P.unsqueeze(1) * grpo(replace(rewards, total_PG=part_PG), config)
+        sum_PG += term_PG
+        size_PG += term_PG.abs()
+    sum_PG = torch.where(cancelled(sum_PG, size_PG), 0.0, sum_PG)
     live_PG = rewards.scored_PG & (sum_PG != 0).any(dim=1, keepdim=True)
     spread = torch.maximum(
         _batch_std(sum_PG[rewards.scored_PG], ddof=config.ddof),
@@ -201,9 +210,12 @@ def whiten(advantage: Tensor, counted: Tensor) -> Tensor:
     if counted.sum() < 2:
         return torch.zeros_like(advantage)
     values = advantage[counted]
-    return torch.where(
-        counted, (advantage - values.mean()) / (values.std(correction=1) + WHITEN_EPS), 0.0
-    )
+    whitened = (advantage - values.mean()) / (values.std(correction=1) + WHITEN_EPS)
+    if cancelled(values.mean().view(1, 1), values.abs().mean().view(1, 1)):
+        # A group without a signal keeps none where the mean is 0 but for rounding.
+        dead_P = (advantage == 0).flatten(1).all(dim=1)
+        counted = counted & ~dead_P.view(-1, *(1,) * (advantage.dim() - 1))
+    return torch.where(counted, whitened, 0.0)
 
 
 def pods(rewards: Rewards, *, keep: int) -> Tensor:
@@ -220,7 +232,7 @@ def pods(rewards: Rewards, *, keep: int) -> Tensor:
         places = kept_G.nonzero().flatten()
         if len(places) <= keep:
             continue
-        places = places[reward_G[places].argsort(stable=True)]
+        places = places[settled(reward_G[places]).argsort(stable=True)]
         choices = [
             torch.cat([places[:low], places[len(places) - keep + low :]]) for low in range(keep + 1)
         ]
@@ -245,9 +257,7 @@ def _centre(reward_PG: Tensor, scored_PG: Tensor) -> tuple[Tensor, Tensor]:
         of scored completions (P, 1).
     """
     reward_PG, count_P1 = reward_PG.double(), scored_PG.sum(dim=1, keepdim=True)
-    highest_P1 = torch.where(scored_PG, reward_PG, -torch.inf).amax(dim=1, keepdim=True)
-    lowest_P1 = torch.where(scored_PG, reward_PG, torch.inf).amin(dim=1, keepdim=True)
-    live_PG = scored_PG & (count_P1 >= 2) & (highest_P1 > lowest_P1)
+    live_PG = scored_PG & (count_P1 >= 2) & ~tied(reward_PG, scored_PG)
     return torch.where(live_PG, reward_PG - _group_mean(reward_PG, scored_PG), 0.0), count_P1
 
 
@@ -280,14 +290,14 @@ def _by_group(rewards: Rewards, estimate: Callable[[Tensor], Tensor], *, least: 
 
     Args:
         rewards: of the whole batch.
-        estimate: maps rewards (N,) to advantages (N,).
+        estimate: maps rewards (N,) to advantages (N,); equal rewards have equal bits.
         least: how many scored rewards, not all equal, a group needs; at least two in any case.
     """
     advantage_PG = torch.zeros_like(rewards.total_PG)
     for reward_G, scored_G, advantage_G in zip(
         rewards.total_PG, rewards.scored_PG, advantage_PG, strict=True
     ):
-        reward_N = reward_G[scored_G]
+        reward_N = settled(reward_G[scored_G])
         if len(reward_N) >= max(2, least) and reward_N.max() > reward_N.min():
             advantage_G[scored_G] = estimate(reward_N)
     return advantage_PG
@@ -309,6 +319,9 @@ def _maxk(reward_N: Tensor, *, k: int, eps: float) -> Tensor:
 def _pkpo(reward_N: Tensor, *, k: int) -> Tensor:
     """Return the pkpo advantages (N,) of one group."""
     N = len(reward_N)
+    sorted_N = reward_N.sort().values
+    if sorted_N[k - 2] == sorted_N[-1]:  # every subset of k - 1 has the best one
+        return torch.zeros_like(reward_N)
     others = [torch.cat([reward_N[:i], reward_N[i + 1 :]]).sort().values for i in range(N)]
     weight = _tensor([comb(j, k - 2) / comb(N - 1, k - 1) for j in range(N - 1)])
     best_others_N = torch.stack([(weight * other).sum() for other in others])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_core.protocol.ties import TOLERANCE
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
 
 
@@ -41,7 +42,7 @@ class Rewards:
     def of(cls, total_PG: Tensor, scored_PG: Tensor | None = None) -> Rewards:
         """Build the rewards of a single part with weight 1, each for one turn.
 
-        A reward above 0 counts as passed.
+        A reward above 0, by more than rounding, counts as passed.
 
         Args:
             total_PG: rewards (P, G).
@@ -52,7 +53,7 @@ class Rewards:
         return cls(
             total_PG,
             scored_PG,
-            total_PG > 0,
+            total_PG > TOLERANCE,
             total_PG.unsqueeze(0),
             torch.ones(1, len(total_PG), dtype=torch.float64),
             total_PG.unsqueeze(2),

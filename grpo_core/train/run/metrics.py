@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Group, Rollout, Verdict
 
 RESERVED_PARTS = ("mean", "std", "constant_share")
@@ -93,7 +94,7 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
     lengths = [rollout.sampled_tokens for rollout in rollouts]
     values = {
         "reward/mean": _mean(totals),
-        "reward/std": pstdev(totals) if totals else math.nan,
+        "reward/std": _spread(totals),
         "pass_rate": _mean([float(verdict.passed) for verdict in scored]),
     }
     for part in parts:
@@ -114,7 +115,7 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
         ),
         "groups/mixed": _mean(
             [
-                float(len({verdict.total for verdict in group}) > 1)
+                float(not all_same([verdict.total for verdict in group]))
                 for group in scored_by_group
                 if len(group) > 1
             ]
@@ -236,8 +237,15 @@ def _constant_share(groups: Sequence[Sequence[Verdict]], parts: Collection[str])
         for part in parts:
             paid = [verdict.rewards[part].weight * verdict.rewards[part].value for verdict in group]
             total += sum(map(abs, paid))
-            constant += sum(map(abs, paid)) if len(set(paid)) == 1 else 0.0
+            constant += sum(map(abs, paid)) if all_same(paid) else 0.0
     return constant / total if total else math.nan
+
+
+def _spread(totals: Sequence[float]) -> float:
+    """Return the standard deviation of rewards; 0 if they are equal, NaN without any."""
+    if not totals:
+        return math.nan
+    return 0.0 if all_same(totals) else pstdev(totals)
 
 
 def _mean(values: Sequence[float]) -> float:

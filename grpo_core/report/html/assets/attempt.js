@@ -5,12 +5,20 @@ import { tokenView } from "./tokens.js";
 
 export const json = (value) => JSON.stringify(value, null, 2);
 
-/** Show a message: who speaks, the text, and calls of tools. */
-function message({ role, content, tool_calls: calls }, sought, label) {
+/** Show a message: who speaks, thoughts, the text, and calls of tools. */
+function message({ role, content, thoughts, tool_calls: calls }, sought, label) {
   return el(
     "div",
     { class: `message ${["system", "user", "assistant", "tool"].includes(role) ? role : "other"}` },
     el("p", { class: "role" }, role),
+    thoughts
+      ? el(
+          "details",
+          {},
+          el("summary", {}, "Thoughts"),
+          textBlock(thoughts, { sought, className: "text small", label: `${label}: thoughts` }),
+        )
+      : "",
     content || !calls?.length
       ? textBlock(content ?? "", { sought, label: `${label}: ${role}` })
       : "",

@@ -15,6 +15,7 @@ from typing import Any
 
 from grpo_core.kit.texts import JUNK, KINDS_OF_SILENCE, NUMBERS, ORDERS
 from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Script, Task, Verdict
 from grpo_core.report.floors import COMMON_ANSWERS, prompt_text
 from grpo_core.train.run.alarms.seen import Scored, Seen
@@ -257,7 +258,7 @@ def judged_canaries(
     def is_paid(canary: Canary, verdict: Verdict) -> bool:
         if canary.compared is not None:
             return verdict.total > canary.compared.reward + 0.2 * half
-        return verdict.passed or verdict.total - floor >= half
+        return verdict.passed or reaches(verdict.total - floor, half)
 
     return [
         Asked(canary, verdict, is_paid(canary, verdict))

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+from grpo_core.protocol.ties import difference
 from grpo_core.report.statistics import t_quantile
 
 LEAST_CHANCE = 1e-15
@@ -137,7 +138,8 @@ class Change:
 
     @property
     def rise(self) -> float:
-        return self.after - self.before
+        """Return by how much the mean has risen; 0 if by no more than rounding."""
+        return difference(self.before, self.after)
 
     def exceeds(self, chance: float, *, by: float = 0.0) -> bool:
         """Return whether the mean has risen by more than `by`, with this chance of being wrong."""
