@@ -8,6 +8,7 @@ one per prompt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, ClassVar
@@ -20,8 +21,12 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import MASK, Message
 from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
+from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Text, Training
+
+_GAP = re.compile(f"(?:{re.escape(MASK)})+")
+"""A run of neighbouring gaps in a prompt."""
 
 
 class MaskedPolicy(Policy):
@@ -125,7 +130,7 @@ class MaskedPolicy(Policy):
                 "an answer to a text with gaps must be a JSON array with a text for each gap; "
                 f"found {answer[:100]!r}"
             )
-        tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
+        tokens = self._fill_tokens(prompt, fills, gaps)
         if [len(fill_ids) for fill_ids in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(
                 f"the answer fills gaps of {[len(gap) for gap in gaps]} tokens with texts of "
@@ -137,8 +142,47 @@ class MaskedPolicy(Policy):
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of a completion: a JSON array with a text for each gap."""
         tokens = iter(token_ids)
-        fills = [self.decode([next(tokens) for _ in gap]) for gap in _runs(self.slots(prompt_ids))]
+        fills = [
+            pieces.decode(
+                self.tokenizer,
+                [next(tokens) for _ in gap],
+                hidden=self.hidden_ids,
+                begins=True,  # the space before a gap stands in the prompt
+            )
+            for gap in _runs(self.slots(prompt_ids))
+        ]
         return json.dumps(fills, ensure_ascii=False)
+
+    def _fill_tokens(
+        self, prompt: Any, fills: Sequence[str], gaps: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """Return the tokens of each fill: those in its gap once all fills stand in the text.
+
+        Where the text has other tokens around the gaps then, each fill is encoded behind the text
+        before it, or alone.
+        """
+        alone = [pieces.encode_after(self.tokenizer, "", fill) for fill in fills]
+        between = _GAP.split(prompt)
+        if pieces.is_context_free(self.tokenizer) or len(between) != len(fills) + 1:
+            return alone
+        prompt_ids = self.encode(prompt)
+        whole = between[0] + "".join(map("".join, zip(fills, between[1:], strict=True)))
+        whole_ids = self.tokenizer(whole)["input_ids"]
+        slots = self.slots(prompt_ids)
+        if len(whole_ids) == len(prompt_ids) and all(
+            drawn == asked
+            for place, (drawn, asked) in enumerate(zip(whole_ids, prompt_ids, strict=True))
+            if place not in slots
+        ):
+            return [[whole_ids[slot] for slot in gap] for gap in gaps]
+        behind = [
+            pieces.encode_after(self.tokenizer, before, fill)
+            for before, fill in zip(between, fills, strict=False)
+        ]
+        return [
+            ids if len(ids) == len(gap) else other_ids
+            for ids, other_ids, gap in zip(behind, alone, gaps, strict=True)
+        ]
 
     def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the positions of the gaps in the prompt."""
