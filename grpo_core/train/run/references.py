@@ -1,8 +1,9 @@
 """Check before the first step that a policy could write the environment's own reference answers.
 
 A reference answer is encoded as the policy would have drawn it, read back as its completions are,
-and compared. Where the texts differ, the verifier decides how bad that is: a run in which what is
-read back earns less could never be paid for a right answer, and is refused.
+and compared. Where the texts differ, the verifier decides how bad that is. If no reference answer
+of the tasks that are tried is right any more once it was read back, the run is refused: it could
+not be paid for right answers. Otherwise it warns, as one odd row is no reason to end a run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.asking import kept_random_states
 from grpo_core.verify.playing import play, turns_of
 
-_TASKS = 2
+_TASKS = 4
 """How many tasks of each environment are tried."""
 _COMPARED_CHARS = 2_000
 _NAMED_CHANGES = 3
@@ -77,19 +78,19 @@ async def check_references(
 async def _check_environment(
     actor: Actor, keys: Sequence[TaskKey], *, warnings: list[str], faults: list[str]
 ) -> None:
-    """Add at most one text to `warnings` or `faults`: about the first reference that is changed."""
+    """Add at most one text to `warnings` or `faults`, about the first reference that is changed."""
     tasks = await actor.sources.tasks(keys)
-    for task, reference in zip(tasks, await actor.sources.references(tasks), strict=True):
-        lost = None if reference is None else _lost(actor, task, reference)
-        if lost is None:
-            continue
-        before, after = await _verdicts(actor, lost)
-        is_known = not before.error and not after.error
-        if is_known and _is_worth_less(after, than=before):
-            faults.append(_fault(lost, before, after))
-        else:
-            warnings.append(_warning(lost))
-        return
+    references = await actor.sources.references(tasks)
+    answers = [
+        (task, answer) for task, answer in zip(tasks, references, strict=True) if answer is not None
+    ]
+    changed = [lost for task, answer in answers if (lost := _lost(actor, task, answer)) is not None]
+    judged = [(lost, *await _verdicts(actor, lost)) for lost in changed]
+    wrong = [each for each in judged if _is_wrong(*each[1:])]
+    if wrong and len(wrong) == len(answers):
+        faults.append(_fault(*wrong[0], tried=len(answers)))
+    elif wrong or judged:
+        warnings.append(_warning(*(wrong or judged)[0], changed=len(changed), tried=len(answers)))
 
 
 def _lost(actor: Actor, task: Task[Any], reference: Script) -> _Lost | None:
@@ -155,24 +156,37 @@ async def _verdicts(actor: Actor, lost: _Lost) -> tuple[Verdict, Verdict]:
     return played[0].verdict or unknown, played[1].verdict or unknown
 
 
-def _is_worth_less(after: Verdict, *, than: Verdict) -> bool:
-    is_lower = after.total < than.total and not same_reward(after.total, than.total)
-    return is_lower or (than.passed and not after.passed)
+def _is_wrong(before: Verdict, after: Verdict) -> bool:
+    """Return whether a right answer is no longer one, or one that never passes is worth less."""
+    if before.error or after.error:
+        return False
+    if before.passed:
+        return not after.passed
+    return after.total < before.total and not same_reward(after.total, before.total)
 
 
-def _fault(lost: _Lost, before: Verdict, after: Verdict) -> str:
+def _fault(lost: _Lost, before: Verdict, after: Verdict, *, tried: int) -> str:
+    others = f", and the same is true of the {tried} tasks that were tried" if tried > 1 else ""
     return (
-        f"{_subject(lost)}: as it was written it is worth {before.total:.3g}, and as it is read "
-        f"back from its tokens {after.total:.3g} ({lost.changes}), so no completion could earn "
-        "what a right answer is worth; take a model whose tokenizer has these characters, or "
-        "change what the environment asks for"
+        f"{_subject(lost)}: {lost.changes}. {_rewards(before, after)}{others}, so right answers "
+        "cannot be paid; take a model whose tokenizer has these characters, or change what the "
+        "environment asks for"
     )
 
 
-def _warning(lost: _Lost) -> str:
+def _warning(lost: _Lost, before: Verdict, after: Verdict, *, changed: int, tried: int) -> str:
     return (
-        f"{_subject(lost)}: {lost.changes}; as far as could be seen that changes no reward, but "
-        "the policy cannot write such an answer as it stands"
+        f"{_subject(lost)}: {lost.changes}. {_rewards(before, after)}. That is so for {changed} of "
+        f"the {tried} tasks that were tried; the policy cannot write such answers as they stand"
+    )
+
+
+def _rewards(before: Verdict, after: Verdict) -> str:
+    if before.error or after.error:
+        return "What it is worth could not be verified"
+    return (
+        f"As it was written it is worth {before.total:.3g}, and as it was read back "
+        f"{after.total:.3g}"
     )
 
 
