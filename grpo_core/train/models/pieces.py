@@ -199,9 +199,9 @@ def _finds_context_free(tokenizer: Any, traits: _Traits) -> bool:
 def _finds_marked_sections(tokenizer: Any, traits: _Traits) -> bool:
     """Return whether a space is put before what follows an added token."""
     for index, token in tokenizer.added_tokens_decoder.items():
-        first, *rest = _encode(tokenizer, f"{token.content}a") or [None]
-        if first == index and rest and not token.rstrip:
-            return _begins_with_space(tokenizer, traits, rest)
+        ids = _encode(tokenizer, f"{token.content}a")
+        if ids[:1] == [index] and ids[1:] and not token.rstrip:
+            return _begins_with_space(tokenizer, traits, ids[1:])
     return False
 
 

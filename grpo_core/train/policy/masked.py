@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -116,21 +116,24 @@ class MaskedPolicy(Policy):
             )
         return ids
 
-    def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
+    def encode_answer(
+        self, prompt: str | tuple[Message, ...] | tuple[int, ...], answer: str
+    ) -> tuple[int, ...]:
         """Return the tokens of `answer`, a JSON array with a text for each gap.
 
         Raises:
             ConfigError: the answer is not such an array, or a text has not as many tokens as its
                 gap.
         """
-        gaps, parsed = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
+        text = cast(str, prompt)  # `encode` refuses anything else
+        gaps, parsed = list(_runs(self.slots(self.encode(text)))), parse_json(answer)
         fills = None if parsed is None else parsed.value
         if not isinstance(fills, list) or not all(isinstance(fill, str) for fill in fills):
             raise ConfigError(
                 "an answer to a text with gaps must be a JSON array with a text for each gap; "
                 f"found {answer[:100]!r}"
             )
-        tokens = self._fill_tokens(prompt, fills, gaps)
+        tokens = self._fill_tokens(text, fills, gaps)
         if [len(fill_ids) for fill_ids in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(
                 f"the answer fills gaps of {[len(gap) for gap in gaps]} tokens with texts of "
@@ -154,7 +157,7 @@ class MaskedPolicy(Policy):
         return json.dumps(fills, ensure_ascii=False)
 
     def _fill_tokens(
-        self, prompt: Any, fills: Sequence[str], gaps: Sequence[Sequence[int]]
+        self, prompt: str, fills: Sequence[str], gaps: Sequence[Sequence[int]]
     ) -> list[list[int]]:
         """Return the tokens of each fill: those in its gap once all fills stand in the text.
 
@@ -163,7 +166,8 @@ class MaskedPolicy(Policy):
         """
         alone = [pieces.encode_after(self.tokenizer, "", fill) for fill in fills]
         between = _GAP.split(prompt)
-        if pieces.is_context_free(self.tokenizer) or len(between) != len(fills) + 1:
+        has_runs = len(fills) == len(gaps) == len(between) - 1
+        if pieces.is_context_free(self.tokenizer) or not has_runs:
             return alone
         prompt_ids = self.encode(prompt)
         whole = between[0] + "".join(map("".join, zip(fills, between[1:], strict=True)))
@@ -175,14 +179,22 @@ class MaskedPolicy(Policy):
             if place not in slots
         ):
             return [[whole_ids[slot] for slot in gap] for gap in gaps]
-        behind = [
-            pieces.encode_after(self.tokenizer, before, fill)
-            for before, fill in zip(between, fills, strict=False)
-        ]
+        behind = [self._fill_after(*pair) for pair in zip(between[:-1], fills, strict=True)]
         return [
             ids if len(ids) == len(gap) else other_ids
             for ids, other_ids, gap in zip(behind, alone, gaps, strict=True)
         ]
+
+    def _fill_after(self, before: str, fill: str) -> list[int]:
+        """Return the tokens of a fill behind the text before its gap.
+
+        Some mask tokens take the white space before them, and stand for a token that has it.
+        """
+        mask = self.tokenizer.added_tokens_decoder.get(self.mask_id)
+        if mask is not None and mask.lstrip:
+            kept = before.rstrip()
+            before, fill = kept, before[len(kept) :] + fill
+        return pieces.encode_after(self.tokenizer, before, fill)
 
     def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the positions of the gaps in the prompt."""
