@@ -183,6 +183,19 @@ def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) ->
         assert trained(settings, env, tmp_path / f"run{number}") == []
 
 
+def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", KINDS["special tags"]()) | {
+        "method": "sft",
+        "steps": 12,
+        "sft": {"batch_size": 4},
+        "optimizer": {"lr": 0.02},
+        "eval": {"tasks": 4},
+    }
+    config = build_config([{**settings, "environment": "lines"}])
+    gains = Trainer(config, Tagged(), folder=tmp_path / "run").run()
+    assert gains["reward"].after > 0.7
+
+
 def test_a_reference_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
     settings = model(tmp_path / "model", KINDS["byte-level"]())
     (warning,) = trained(settings, Failing(), tmp_path / "run")
