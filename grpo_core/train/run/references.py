@@ -130,12 +130,16 @@ def _changes(written: str, read: str) -> list[str]:
         for kind, start, end, other_start, other_end in matcher.get_opcodes()
         if kind != "equal"
     )
-    shown = [
-        f"{before[:40]!r} becomes {after[:40]!r}" if after else f"{before[:40]!r} vanishes"
-        for before, after in list(pairs)[:_NAMED_CHANGES]
-    ]
+    shown = [_change(before[:40], after[:40]) for before, after in list(pairs)[:_NAMED_CHANGES]]
     more = len(pairs) - len(shown)
     return [*shown, f"and {more} more"] if more > 0 else shown
+
+
+def _change(before: str, after: str) -> str:
+    """Return in words what became of a few characters."""
+    if not before:
+        return f"{after!r} is added"
+    return f"{before!r} becomes {after!r}" if after else f"{before!r} vanishes"
 
 
 async def _verdicts(actor: Actor, lost: _Lost) -> tuple[Verdict, Verdict]:
