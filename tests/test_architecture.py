@@ -74,6 +74,7 @@ PUBLIC_MODULES = {
     "grpo_core.protocol.endpoint",  # what an endpoint is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
+    "grpo_core.train.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
     "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint

@@ -17,6 +17,7 @@ import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_core.guards import Guards
+from grpo_core.train.models.pieces import encode_after
 from grpo_judge.contrast import Place, calibrated, places
 from grpo_judge.models import Frozen
 
@@ -126,10 +127,10 @@ class Likelihood:
         """Return the mean log-probability of the tokens of fill and suffix.
 
         It is NaN for a text with more tokens than the model takes, or tokens that it does not
-        know. Each part is tokenised by itself, so that the suffix's tokens do not depend on the
-        text before them.
+        know. Each part has the tokens that it has in the whole text, except where a token would
+        reach across a boundary: the suffix's tokens must not depend on the fill.
         """
-        parts = [[self._tokens(part) for part in text] for text in texts]
+        parts = [self._tokens(text) for text in texts]
         fits = [self._fits(text) for text in parts]
         fitting = [text for text, fit in zip(parts, fits, strict=True) if fit]
         means: list[float] = []
@@ -142,10 +143,12 @@ class Likelihood:
         is_short = 1 + sum(map(len, parts)) <= self._frozen.most_tokens
         return is_short and all(map(self._frozen.knows, parts))
 
-    def _tokens(self, text: str) -> list[int]:
-        tokens: list[int] = (
-            self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        )
+    def _tokens(self, place: Place) -> list[list[int]]:
+        """Return the tokens of context, fill and suffix."""
+        before, tokens = "", []
+        for part in place:
+            tokens.append(encode_after(self._tokenizer, before, part) if part else [])
+            before += part
         return tokens
 
     @torch.inference_mode()

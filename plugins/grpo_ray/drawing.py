@@ -21,6 +21,7 @@ from grpo_core.protocol.sampler import (
     SamplingParams,
     UnsupportedSchemaError,
 )
+from grpo_core.train.models import pieces
 from grpo_ray.actor import node_name, node_versions
 
 
@@ -115,12 +116,14 @@ def _model_from(data: dict[str, Any]) -> ModelToSample:
             **data,
             "path": path,
             "end_ids": frozenset(data["end_ids"]),
-            "decode": _decoder(path, data["trust_remote_code"]),
+            "decode": _decoder(path, data["trust_remote_code"], data["end_ids"]),
         }
     )
 
 
-def _decoder(path: Path, trust_remote_code: bool) -> Callable[[Sequence[int]], str]:
+def _decoder(
+    path: Path, trust_remote_code: bool, end_ids: Sequence[int]
+) -> Callable[[Sequence[int]], str]:
     """Return what decodes tokens as the trainer does; the tokenizer is loaded when it is needed."""
     loaded: list[Any] = []
 
@@ -129,6 +132,6 @@ def _decoder(path: Path, trust_remote_code: bool) -> Callable[[Sequence[int]], s
 
         if not loaded:
             loaded.append(AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code))
-        return str(loaded[0].decode(list(token_ids), skip_special_tokens=True))
+        return pieces.decode(loaded[0], token_ids, hidden=pieces.hidden_ids(loaded[0], end_ids))
 
     return decode

@@ -39,6 +39,8 @@ def completion_body(request: Request, model: str, end_ids: frozenset[int]) -> di
         "seed": request.seed & _LARGEST_SEED,
         "stop": list(params.stop),
         "include_stop_str_in_output": True,
+        "skip_special_tokens": False,  # a stop string may be one, such as a closing tag
+        "spaces_between_special_tokens": False,
         "stop_token_ids": sorted(end_ids),
         "ignore_eos": True,  # the trainer says which tokens end a completion
         "logprobs": 0,  # of the drawn token alone

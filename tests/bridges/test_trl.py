@@ -18,6 +18,7 @@ from grpo_core.bridges.trl import (
 )
 from grpo_core.train.rollout.tasks import draw_number
 
+from ..train.tokenizer_kinds import KINDS
 from .routes import call
 
 HERE = Path(__file__).parent
@@ -91,6 +92,20 @@ def test_a_completion_without_an_end_token_is_cut_off_where_end_tokens_are_known
     for end_ids, exact in ((None, [1, 1, 1]), ({9}, [1, 0, 0])):
         functions, _ = reward_functions(spelling, end_ids=end_ids)
         assert call(functions, rows, [word] * 3, ids=ids)[1] == exact
+
+
+def test_with_a_tokenizer_the_text_of_a_completion_is_that_of_its_tokens(
+    spelling: OpenEnvironment,
+) -> None:
+    """TRL leaves special tokens out of its texts."""
+    tokenizer = KINDS["special tags"]()
+    rows = rows_of(spelling, 2)
+    words = [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+    texts = [words[0], f"<answer>{words[1]}"]
+    ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
+    for given, exact in ((None, [1, 1]), (tokenizer, [1, 0])):
+        functions, _ = reward_functions(spelling, end_ids=[tokenizer.eos_token_id], tokenizer=given)
+        assert call(functions, rows, words, ids=ids)[1] == exact
 
 
 def test_rollouts_of_the_rollout_function_are_judged_in_place_of_the_text() -> None:

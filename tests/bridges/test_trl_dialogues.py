@@ -166,6 +166,23 @@ def test_tools_answer_calls_and_stand_in_the_template() -> None:
     assert rollout.messages[1:] == (Message("tool", "q is used"), Message("assistant", "done"))
 
 
+def test_special_tokens_that_the_policy_wrote_are_in_the_turn() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<answer>"]})
+    with opened(f"{FILE}:Talking") as env:
+        trainer = Scripted()
+        trainer.processing_class = tokenizer
+        trainer._generate_single_turn = lambda prompts, *rest: (
+            [tokenizer(f"<answer>z{END}", add_special_tokens=False)["input_ids"]] * len(prompts),
+            None,
+        )
+        function = rollout_func(env)
+        assert function is not None
+        (row,) = dataset(env, "train", 1)
+        (rollout,) = function([row["prompt"]], trainer)["rollout"]
+    assert rollout.messages[0] == Message("assistant", "<answer>z")
+
+
 def test_what_cannot_be_played_gets_one_clear_message() -> None:
     with opened(f"{FILE}:Talking") as env:
         function = rollout_func(env)

@@ -41,6 +41,7 @@ from grpo_judge.scorer import Scorer, ScorerConfig
 from grpo_judge.unsayable import unsayable
 
 from ..train.tiny import tiny_tokenizer
+from ..train.tokenizer_kinds import KINDS
 from .endpoint import Endpoint, good, is_probe, judged
 
 SHAPE: dict[str, Any] = {
@@ -234,6 +235,31 @@ def test_likelihoods_do_not_depend_on_the_batch(language_model: Path) -> None:
         [j.score for j in fills(language_model, "cow", *texts, batch_size=size)] for size in (1, 32)
     ]
     assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "metaspace first", "metaspace always"])
+def test_the_parts_of_a_text_are_scored_with_the_tokens_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    tokenizer = KINDS[kind]()
+    shape = {**SHAPE, "vocab_size": len(tokenizer)}
+    LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    scored: list[list[int]] = []
+    forward = LlamaForCausalLM.forward
+
+    def recording(self: Any, input_ids: Any, attention_mask: Any, **more: Any) -> Any:
+        for ids, mask in zip(input_ids.tolist(), attention_mask.tolist(), strict=True):
+            scored.append(ids[: sum(mask)])
+        return forward(self, input_ids=input_ids, attention_mask=attention_mask, **more)
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", recording)
+    asked = JudgeRequest("a moo", context="The cow (", suffix=") goes", reference="a wide moo")
+    judge = Likelihood(LikelihoodConfig(model=str(tmp_path)))
+    asyncio.run(judge.judge([asked]))
+    for fill in ("a moo", "a wide moo", ""):
+        whole = tokenizer(f"The cow ({fill}) goes", add_special_tokens=False)["input_ids"]
+        assert [tokenizer.bos_token_id, *whole] in scored
 
 
 def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:

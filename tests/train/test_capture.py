@@ -259,7 +259,7 @@ def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whateve
     agent = capture(Saying(text))
     asyncio.run(run(agent))
     first, other = agent.segments()
-    assert agent.turn_lengths() == (len(POLICY.encode_text(text)) + 1,) * 3
+    assert agent.turn_lengths() == (len(POLICY.encode_text(text, before="")) + 1,) * 3
     assert sum(first.trainable) == 2 * agent.turn_lengths()[0]
     assert "a wall" in POLICY.decode(first.token_ids)
     assert other.token_ids == first.token_ids[: len(other.token_ids)]
@@ -269,7 +269,7 @@ class Saying:
     """Is a sampler that always says the same."""
 
     def __init__(self, text: str) -> None:
-        self._ids = (*POLICY.encode_text(text), POLICY.end_ids[0])
+        self._ids = (*POLICY.encode_text(text, before=""), POLICY.end_ids[0])
 
     async def generate(self, request: Request) -> Completion:
         return Completion(self._ids, (-0.5,) * len(self._ids), "stop")

@@ -23,7 +23,7 @@ from .tiny import SPECIAL, tiny_model, tiny_tokenizer
 
 SOURCE = (Path(__file__).parent / "evil.py").read_text()
 LETTERS = "".join(
-    dict.fromkeys(f"{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz")
+    dict.fromkeys(f"{EVIL}{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz")
 )
 SMALL = [
     *(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import AddedToken, Tokenizer
 from typer.testing import CliRunner
 
 from grpo_core import (
@@ -37,6 +38,7 @@ from grpo_core.train.trainer import Trainer
 from .arrange import sampled as sampled_together
 from .tiny import save_tiny, tiny_tokenizer
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
+from .tokenizer_kinds import finished, metaspace, word_piece
 
 TEXTS = (
     f"the c{MASK}{MASK} sat on {MASK} mat",
@@ -200,6 +202,42 @@ def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps() -> None:
     for answer in ("at, a", '{"at": "a"}', "[1, 2]"):
         with pytest.raises(ConfigError, match="JSON array with a text for each"):
             found.encode_answer(TEXTS[0], answer)
+
+
+def filling(core: Tokenizer, text_mask: AddedToken) -> MaskedPolicy:
+    """A policy whose tokenizer treats the start of a text in its own way."""
+    core.add_special_tokens([text_mask])
+    tokenizer = finished(core, mask_token=MASK)
+    model = masked_model()
+    model.resize_token_embeddings(len(tokenizer))
+    return MaskedPolicy(model, tokenizer)
+
+
+@pytest.mark.parametrize("scheme", ["first", "always"])
+@pytest.mark.parametrize("takes_space", [True, False])
+def test_a_fill_has_the_tokens_of_the_whole_text(scheme: str, takes_space: bool) -> None:
+    mask = AddedToken(MASK, lstrip=takes_space, special=True, normalized=False)
+    found = filling(metaspace(scheme), mask)
+    tokenizer = found.tokenizer
+
+    def names(prompt: str, answer: str) -> list[str]:
+        return list(tokenizer.convert_ids_to_tokens(found.encode_answer(prompt, answer)))
+
+    prompt = f"so {MASK} sat x{MASK}{MASK}."
+    # A mask that takes the space before it stands for a token with that space.
+    first = "\u2581the" if takes_space else "the"
+    assert names(prompt, '["the", "Yes2"]') == [first, "Yes", "2"]
+    drawn = found.encode_answer(prompt, '["the", "Yes2"]')
+    assert json.loads(found.completion_text(found.encode(prompt), drawn)) == ["the", "Yes2"]
+    assert names(f"{MASK} sat", '["the"]') == ["\u2581the"]
+
+
+def test_the_text_of_a_part_of_a_word_is_that_part() -> None:
+    mask = AddedToken(MASK, special=True, normalized=False)
+    found = filling(word_piece(), mask)
+    drawn = [found.tokenizer.convert_tokens_to_ids(token) for token in ("##ing", "the")]
+    prompt_ids = found.encode(f"Yes{MASK} x {MASK}")
+    assert json.loads(found.completion_text(prompt_ids, drawn)) == ["ing", "the"]
 
 
 # What cannot work

@@ -260,8 +260,7 @@ def test_no_more_calls_are_read_than_are_answered_and_hostile_texts_are_read_qui
 def test_the_config_overrides_the_template_and_results_still_follow_the_template() -> None:
     policy = policy_of("mistral_nemo")
     frame = Frame(tools=TOOLS, tool_format="qwen-coder")
-    tokens = ids(policy, WRITTEN["qwen-coder"], ended=False)
-    (call,) = chat.tool_calls(policy.tokenizer, tokens, frame)
+    (call,) = chat.tool_calls(policy.tokenizer, WRITTEN["qwen-coder"], frame)
     assert call == ToolCall("add", {"a": 2, "b": 3})
     reply = chat.encode_reply(
         policy.tokenizer, PROMPT, [Message("assistant", "", (call,))], [Message("tool", "5")], frame, end_id=policy.tokenizer.eos_token_id

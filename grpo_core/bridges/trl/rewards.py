@@ -13,6 +13,7 @@ from grpo_core.bridges.trl.rows import KEY_COLUMN, refuse_other_prompts, task_ke
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
+from grpo_core.train.models import pieces
 from grpo_core.train.rollout.tasks import draw_number
 from grpo_core.verify.error_rate import ErrorRate
 
@@ -23,7 +24,7 @@ LogMetric = Callable[[str, float], None]
 
 
 def reward_functions(
-    env: OpenEnvironment, *, end_ids: Collection[int] | None = None
+    env: OpenEnvironment, *, end_ids: Collection[int] | None = None, tokenizer: Any = None
 ) -> tuple[list[RewardFunction], list[float]]:
     """Return the arguments `reward_funcs` and `reward_weights` of TRL's trainer and its config.
 
@@ -38,8 +39,10 @@ def reward_functions(
         end_ids: ids of the tokens that end a completion. One that does not end with such a token
             counts as cut off: its rollout has finish="length". None: none counts as cut off. It
             is not used for rollouts of `rollout_func`, which know how they ended.
+        tokenizer: decodes completions as a run does. None: their texts are those of TRL, in which
+            special tokens are missing, so answers in tags that are special tokens earn nothing.
     """
-    batch = _Batch(env, None if end_ids is None else frozenset(end_ids))
+    batch = _Batch(env, None if end_ids is None else frozenset(end_ids), tokenizer)
     return [RewardFunction(part, batch) for part in env.weights], list(env.weights.values())
 
 
@@ -94,9 +97,12 @@ class RewardFunction:
 class _Batch:
     """Judges the completions of a batch once for all reward functions."""
 
-    def __init__(self, env: OpenEnvironment, end_ids: frozenset[int] | None) -> None:
+    def __init__(
+        self, env: OpenEnvironment, end_ids: frozenset[int] | None, tokenizer: Any
+    ) -> None:
         self._env = env
         self._end_ids = end_ids
+        self._tokenizer = tokenizer
         self._error_rate = ErrorRate(stop_above=env.config.verify.max_error_rate)
         self._lock = threading.Lock()
         self._judged: object = None
@@ -155,13 +161,20 @@ class _Batch:
         ids = completion_ids or [()] * len(completions)
         return [
             Rollout(
-                (Message("assistant", _text(completion)),),
+                (Message("assistant", self._text(completion, tokens)),),
                 finish="length" if self._is_cut_off(tokens) else "stop",
                 token_ids=tuple(tokens),
                 trainable=(1,) * len(tokens),
             )
             for completion, tokens in zip(completions, ids, strict=True)
         ]
+
+    def _text(self, completion: str | Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> str:
+        """Return the text of a completion: that of its tokens, or else the one that TRL gives."""
+        if self._tokenizer is None or not tokens:
+            return _text(completion)
+        hidden = pieces.hidden_ids(self._tokenizer, self._end_ids or ())
+        return pieces.decode(self._tokenizer, tokens, hidden=hidden)
 
     def _is_cut_off(self, tokens: Sequence[int]) -> bool:
         return self._end_ids is not None and (not tokens or tokens[-1] not in self._end_ids)

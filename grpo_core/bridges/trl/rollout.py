@@ -17,6 +17,7 @@ from grpo_core.bridges.trl.rewards import ROLLOUT_FIELD
 from grpo_core.bridges.trl.rows import key_value, task_keys
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message, Rollout
+from grpo_core.train.models import pieces
 from grpo_core.verify.playing import Transcript
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, Any]]
@@ -133,9 +134,10 @@ class _Dialogues:
         turns, logprobs = tokens.generate(prefixes, max(limits))
         for place, (dialogue, limit) in enumerate(zip(dialogues, limits, strict=True)):
             ids = turns[place][:limit]
+            text = tokens.text(ids, after=prefixes[place])
             dialogue.add(ids, None if logprobs is None else logprobs[place][:limit], trainable=1)
             ended = bool(ids) and ids[-1] in tokens.end_ids
-            dialogue.transcript.add_turn(tokens.text(ids), "stop" if ended else "length")
+            dialogue.transcript.add_turn(text, "stop" if ended else "length")
 
 
 class _Tokens:
@@ -151,6 +153,7 @@ class _Tokens:
         self._frame = Frame(arguments=trainer.chat_template_kwargs, tools=env.tools)
         self._turn = env.env.max_new_tokens
         self.end_ids = frozenset(trainer.eos_token_ids)
+        self._hidden_ids = pieces.hidden_ids(self._tokenizer, self.end_ids)
         config = trainer.model.config
         self.context: int = getattr(config, "text_config", config).max_position_embeddings
         """Most tokens of prompt and dialogue."""
@@ -173,9 +176,9 @@ class _Tokens:
 
         return list(chat.encode(self._tokenizer, messages, self._frame))
 
-    def text(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens, without special tokens."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+    def text(self, ids: Sequence[int], *, after: Sequence[int]) -> str:
+        """Return the text of a turn of the policy behind the tokens `after`."""
+        return pieces.decode(self._tokenizer, ids, hidden=self._hidden_ids, after=after)
 
     def add_reply(self, dialogue: _Dialogue, reply: Sequence[Message]) -> bool:
         """Append the environment's turn; return False if it leaves no room for another turn."""

@@ -117,7 +117,7 @@ def training_script(
         rows=min(STEPS * PROMPTS, size or STEPS * PROMPTS),
         prompts=PROMPTS,
         group=GROUP_SIZE,
-        end_ids="" if dialogue else ", end_ids=[tokenizer.eos_token_id]",
+        end_ids="" if dialogue else ", end_ids=[tokenizer.eos_token_id], tokenizer=tokenizer",
         rollout="\n            rollout_func=rollout_func(env)," if dialogue else "",
         length=turn + (env.turns - 1) * (turn + REPLY_TOKENS),
         length_note=f"  # of all {env.turns} turns, with the replies" if dialogue else "",

@@ -22,6 +22,7 @@ from grpo_core.protocol.tool_calls import (
     text_beside_calls,
 )
 from grpo_core.protocol.types import Message, ToolCall
+from grpo_core.train.models.pieces import decode, encode_after
 
 _LAST_MESSAGE_MARK = "WHAT THE POLICY SAID 7c94f1"
 """Stands for the policy's last message while a template is rendered around it.
@@ -61,13 +62,22 @@ def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> t
     Raises:
         ConfigError: the prompt cannot be encoded, or the model has no usable chat template.
     """
-    text = prompt if isinstance(prompt, str) else _render(tokenizer, prompt, frame)
+    text = render(tokenizer, prompt, frame)
     if not is_text(text):
         raise ConfigError(
             "a prompt holds half of a surrogate pair, which is not valid text and has no tokens; "
             f"remove it: {text!a:.200}"
         )
     return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
+
+
+def render(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> str:
+    """Return the text of a prompt: raw text as it is, a chat as the template writes it.
+
+    Raises:
+        ConfigError: the model has no usable chat template.
+    """
+    return prompt if isinstance(prompt, str) else _render(tokenizer, prompt, frame)
 
 
 def encode_reply(
@@ -93,77 +103,72 @@ def encode_reply(
         ConfigError: the template drops the assistant's message or refuses the dialogue.
     """
     if isinstance(prompt, str):
-        reply_text = "".join(message.content for message in reply)
+        before, reply_text = prompt, "".join(message.content for message in reply)
+        said = "".join(message.content for message in messages)
     elif reply[0].role == "tool" and _links_calls(tokenizer):
-        reply_text = _results_text(tokenizer, (*prompt, *messages), reply, frame)
+        before, reply_text = _results_text(tokenizer, (*prompt, *messages), reply, frame)
+        said = messages[-1].content
         if end_id is None:
             reply_text = (tokenizer.eos_token or "") + reply_text
     else:
         dialogue = (*prompt, *messages[:-1], Message("assistant", _LAST_MESSAGE_MARK), *reply)
-        _, mark, reply_text = _render(tokenizer, dialogue, frame).rpartition(_LAST_MESSAGE_MARK)
+        before, mark, reply_text = _render(tokenizer, dialogue, frame).rpartition(
+            _LAST_MESSAGE_MARK
+        )
+        said = messages[-1].content
         if not mark:
             raise ConfigError(
                 "the model's chat template leaves out the assistant's message, so a dialogue "
                 "cannot continue; set model.chat_template"
             )
-        if end_id is not None:
-            reply_text = reply_text.removeprefix(tokenizer.decode([end_id]))
-    return list(tokenizer(reply_text, add_special_tokens=False)["input_ids"])
+    end = "" if end_id is None else decode(tokenizer, [end_id])
+    if not isinstance(prompt, str):
+        reply_text = reply_text.removeprefix(end)
+    return encode_after(tokenizer, before + said + end, reply_text)
 
 
-def tool_calls(
-    tokenizer: Any, token_ids: Sequence[int], frame: Frame
-) -> tuple[ToolCall, ...] | None:
+def tool_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[ToolCall, ...] | None:
     """Return the calls in a turn of the policy, for `Message.tool_calls`.
 
-    They are None if there is none, or if the text alone, without special tokens, says the same.
+    They are None if there is none, or if they are those that anybody reads in the text.
 
     Args:
         tokenizer: its tokenizer.
-        token_ids: the turn, without the token that ends it.
+        text: the turn, with the special tokens that mark calls.
         frame: the tools, and how they are called.
     """
     if not frame.tools:
         return None
-    text = str(tokenizer.decode(list(token_ids)))
-    bare_text = str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
-    tool_format = frame.tool_format or format_of(tokenizer.chat_template)
-    if tool_format == "hermes" and text == bare_text:
-        return None
-    calls = read_calls(text, tool_format, frame.tools)
-    return calls if calls and calls != calls_of(bare_text) else None
+    calls = read_calls(text, _format(tokenizer, frame), frame.tools)
+    return calls if calls and calls != calls_of(text) else None
 
 
-def split_calls(
-    tokenizer: Any, token_ids: Sequence[int], frame: Frame
-) -> tuple[str, tuple[ToolCall, ...]]:
+def split_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[str, tuple[ToolCall, ...]]:
     """Return the text that the policy wrote beside its calls of tools, and these calls.
 
     Which they are says `sendable_calls`.
 
     Args:
         tokenizer: its tokenizer.
-        token_ids: the turn, without the token that ends it.
+        text: the turn, with the special tokens that mark calls.
         frame: the tools, and how they are called.
     """
-    bare_text = str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
     if not frame.tools:
-        return bare_text, ()
-    text = str(tokenizer.decode(list(token_ids)))
-    tool_format = frame.tool_format or format_of(tokenizer.chat_template)
+        return text, ()
+    tool_format = _format(tokenizer, frame)
     calls = sendable_calls(text, tool_format, frame.tools)
-    if not calls:
-        return bare_text, ()
-    beside = text_beside_calls(text, tool_format)
-    for token in tokenizer.all_special_tokens:
-        beside = beside.replace(token, "")
-    return beside.strip(), calls
+    return (text_beside_calls(text, tool_format).strip(), calls) if calls else (text, ())
+
+
+def _format(tokenizer: Any, frame: Frame) -> ToolFormat:
+    """Return how the policy writes its calls."""
+    return frame.tool_format or format_of(tokenizer.chat_template)
 
 
 def _results_text(
     tokenizer: Any, dialogue: Sequence[Message], reply: Sequence[Message], frame: Frame
-) -> str:
-    """Return the results of tools as a template writes them after the calls.
+) -> tuple[str, str]:
+    """Return a dialogue that ends with calls, and their results, as a template writes both.
 
     Raises:
         ConfigError: the template writes the dialogue before in another way once results follow.
@@ -176,7 +181,7 @@ def _results_text(
             "the model's chat template changes what stands before the results of tools, so a "
             "dialogue cannot continue; set model.chat_template"
         )
-    return text[len(before) :]
+    return before, text[len(before) :]
 
 
 def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:

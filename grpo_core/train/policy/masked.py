@@ -8,9 +8,10 @@ one per prompt.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +21,12 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import MASK, Message
 from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
+from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Text, Training
+
+_GAP = re.compile(f"(?:{re.escape(MASK)})+")
+"""A run of neighbouring gaps in a prompt."""
 
 
 class MaskedPolicy(Policy):
@@ -111,21 +116,24 @@ class MaskedPolicy(Policy):
             )
         return ids
 
-    def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
+    def encode_answer(
+        self, prompt: str | tuple[Message, ...] | tuple[int, ...], answer: str
+    ) -> tuple[int, ...]:
         """Return the tokens of `answer`, a JSON array with a text for each gap.
 
         Raises:
             ConfigError: the answer is not such an array, or a text has not as many tokens as its
                 gap.
         """
-        gaps, parsed = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
+        text = cast(str, prompt)  # `encode` refuses anything else
+        gaps, parsed = list(_runs(self.slots(self.encode(text)))), parse_json(answer)
         fills = None if parsed is None else parsed.value
         if not isinstance(fills, list) or not all(isinstance(fill, str) for fill in fills):
             raise ConfigError(
                 "an answer to a text with gaps must be a JSON array with a text for each gap; "
                 f"found {answer[:100]!r}"
             )
-        tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
+        tokens = self._fill_tokens(text, fills, gaps)
         if [len(fill_ids) for fill_ids in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(
                 f"the answer fills gaps of {[len(gap) for gap in gaps]} tokens with texts of "
@@ -137,8 +145,56 @@ class MaskedPolicy(Policy):
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of a completion: a JSON array with a text for each gap."""
         tokens = iter(token_ids)
-        fills = [self.decode([next(tokens) for _ in gap]) for gap in _runs(self.slots(prompt_ids))]
+        fills = [
+            pieces.decode(
+                self.tokenizer,
+                [next(tokens) for _ in gap],
+                hidden=self.hidden_ids,
+                begins=True,  # the space before a gap stands in the prompt
+            )
+            for gap in _runs(self.slots(prompt_ids))
+        ]
         return json.dumps(fills, ensure_ascii=False)
+
+    def _fill_tokens(
+        self, prompt: str, fills: Sequence[str], gaps: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """Return the tokens of each fill: those in its gap once all fills stand in the text.
+
+        Where the text has other tokens around the gaps then, each fill is encoded behind the text
+        before it, or alone.
+        """
+        alone = [pieces.encode_after(self.tokenizer, "", fill) for fill in fills]
+        between = _GAP.split(prompt)
+        has_runs = len(fills) == len(gaps) == len(between) - 1
+        if pieces.is_context_free(self.tokenizer) or not has_runs:
+            return alone
+        prompt_ids = self.encode(prompt)
+        whole = between[0] + "".join(map("".join, zip(fills, between[1:], strict=True)))
+        whole_ids = self.tokenizer(whole)["input_ids"]
+        slots = self.slots(prompt_ids)
+        if len(whole_ids) == len(prompt_ids) and all(
+            drawn == asked
+            for place, (drawn, asked) in enumerate(zip(whole_ids, prompt_ids, strict=True))
+            if place not in slots
+        ):
+            return [[whole_ids[slot] for slot in gap] for gap in gaps]
+        behind = [self._fill_after(*pair) for pair in zip(between[:-1], fills, strict=True)]
+        return [
+            ids if len(ids) == len(gap) else other_ids
+            for ids, other_ids, gap in zip(behind, alone, gaps, strict=True)
+        ]
+
+    def _fill_after(self, before: str, fill: str) -> list[int]:
+        """Return the tokens of a fill behind the text before its gap.
+
+        Some mask tokens take the white space before them, and stand for a token that has it.
+        """
+        mask = self.tokenizer.added_tokens_decoder.get(self.mask_id)
+        if mask is not None and mask.lstrip:
+            kept = before.rstrip()
+            before, fill = kept, before[len(kept) :] + fill
+        return pieces.encode_after(self.tokenizer, before, fill)
 
     def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
         """Return the positions of the gaps in the prompt."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message, Rollout, ToolCall
-from grpo_core.train.models import chat
+from grpo_core.train.models import chat, pieces
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.models.load import end_of_turn_id
 
@@ -80,9 +80,9 @@ class Texts:
         frame = replace(self.frame, tools=tools, calls_apart=True)
         return chat.encode(self.tokenizer, messages, frame)
 
-    def encode_text(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text that stands in the middle of another."""
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def encode_text(self, text: str, *, before: str) -> tuple[int, ...]:
+        """Return the tokens of a text as it stands behind `before` (see `pieces.encode_after`)."""
+        return tuple(pieces.encode_after(self.tokenizer, before, text))
 
     def encode_after(
         self,
@@ -107,15 +107,31 @@ class Texts:
         end_id = last if last in self.end_ids else None
         return tuple(chat.encode_reply(self.tokenizer, (), messages, more, frame, end_id=end_id))
 
-    def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
-        """Return the tokens of `answer` as the policy would have generated it.
+    def encode_answer(
+        self, prompt: str | tuple[Message, ...] | tuple[int, ...], answer: str
+    ) -> tuple[int, ...]:
+        """Return the tokens of `answer` as the policy would have generated it behind a prompt.
 
         Its end token is included.
+
+        Args:
+            prompt: raw text, chat messages, or the tokens of an agent's request.
+            answer: the text of the answer.
         """
         end = None if isinstance(prompt, str) else end_of_turn_id(self.tokenizer)
         end = end if end is not None else self.tokenizer.eos_token_id
         ends = [end] if end is not None else list(self.end_ids[:1])
-        return (*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *ends)
+        before = "" if pieces.is_context_free(self.tokenizer) else self._text_of(prompt)
+        return (*self.encode_text(answer, before=before), *ends)
+
+    def _text_of(self, prompt: str | tuple[Message, ...] | tuple[int, ...]) -> str:
+        """Return the text of a prompt, as the model reads it."""
+        if isinstance(prompt, str):
+            return prompt
+        messages = tuple(part for part in prompt if isinstance(part, Message))
+        if messages:
+            return chat.render(self.tokenizer, messages, self.frame)
+        return pieces.decode(self.tokenizer, [part for part in prompt if isinstance(part, int)])
 
     def encode_reply(
         self,
@@ -154,8 +170,8 @@ class Texts:
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
-        frame = replace(self.frame, tools=tools)
-        return chat.tool_calls(self.tokenizer, self._without_end(token_ids), frame)
+        text = self.decode(self._without_end(token_ids))
+        return chat.tool_calls(self.tokenizer, text, replace(self.frame, tools=tools))
 
     def split_calls(
         self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
@@ -166,8 +182,8 @@ class Texts:
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
-        frame = replace(self.frame, tools=tools)
-        return chat.split_calls(self.tokenizer, self._without_end(token_ids), frame)
+        text = self.decode(self._without_end(token_ids))
+        return chat.split_calls(self.tokenizer, text, replace(self.frame, tools=tools))
 
     def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Return the tokens of a turn without the one that ends it, if there is one."""
@@ -176,8 +192,20 @@ class Texts:
 
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of the completion `token_ids` of a prompt."""
-        return self.decode(list(token_ids))
+        return self.decode(token_ids, after=prompt_ids)
 
-    def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
-        """Return the text of tokens, without special tokens."""
-        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+    def decode(self, token_ids: Sequence[int], *, after: Sequence[int] = ()) -> str:
+        """Return the text of tokens that the policy drew (see `pieces.decode`).
+
+        Special tokens are in it, except those that end a turn, and padding.
+
+        Args:
+            token_ids: the tokens.
+            after: the tokens before.
+        """
+        return pieces.decode(self.tokenizer, token_ids, hidden=self.hidden_ids, after=after)
+
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """Return the tokens that have no text."""
+        return pieces.hidden_ids(self.tokenizer, self.end_ids)

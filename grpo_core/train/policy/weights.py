@@ -54,7 +54,7 @@ def model_to_sample(config: RunConfig, policy: Policy, source: ModelSource) -> M
         context=policy.context,
         end_ids=frozenset(policy.end_ids),
         adapter_rank=_adapter_rank(policy),
-        decode=lambda token_ids: policy.decode(tuple(token_ids)),
+        decode=policy.decode,
     )
 
 

@@ -135,9 +135,10 @@ class Attempt:
 
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
+        text = policy.completion_text((*self.prompt_ids, *self.token_ids), completion.token_ids)
         self._append(completion.token_ids, completion.logprobs, trainable=1)
         self.transcript.add_turn(
-            policy.completion_text(self.prompt_ids, completion.token_ids),
+            text,
             completion.finish,
             policy.tool_calls(completion.token_ids, tools=self.budget.tools),
         )

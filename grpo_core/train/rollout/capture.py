@@ -190,7 +190,8 @@ class Capture:
         segment, prompt = self._segments[-1], self._task.prompt
         history = segment.turns[-1].history
         if not _is_chat(history):
-            return (Message("assistant", self._drawing.policy.decode(segment.token_ids)),)
+            text = self._drawing.policy.decode(segment.token_ids, after=segment.prompt_ids)
+            return (Message("assistant", text),)
         shared = len(prompt) if not isinstance(prompt, str) else 0
         return history[shared:] if history[:shared] == prompt else history
 
@@ -249,7 +250,7 @@ class Capture:
         policy, prompt, history = self._drawing.policy, request.prompt, turn.history
         known = len(history)
         if isinstance(prompt, str):
-            return policy.encode_text(prompt[known:])
+            return policy.encode_text(prompt[known:], before=prompt[:known])
         if not _is_chat(prompt):
             return cast(tuple[int, ...], prompt[known:])
         try:

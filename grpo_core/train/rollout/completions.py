@@ -19,6 +19,7 @@ from grpo_core.protocol.sampler import (
     follows_schemas,
 )
 from grpo_core.protocol.types import Message
+from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.draws import draw_uniforms
 
@@ -169,7 +170,7 @@ def make_choice(
         message=message,
         finish="tool_calls" if calls else "length" if completion.finish == "length" else "stop",
         token_ids=token_ids,
-        tokens=tuple(policy.tokenizer.decode([token]) for token in token_ids),
+        tokens=tuple(pieces.decode(policy.tokenizer, [token]) for token in token_ids),
         logprobs=completion.logprobs,
     )
 

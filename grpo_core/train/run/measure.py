@@ -6,6 +6,7 @@ more levels, and `grpo env probe` samples training tasks for `grpo_core.report.p
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from grpo_core.report.summary import Summary, summarize
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics
+from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
@@ -35,6 +37,7 @@ TIMED = 64
 """Verdicts timed at each level, one after the other, so that none waits for another."""
 TIMING_SECONDS = 20.0
 """Most seconds that verdicts are timed at each level; a slow verifier gets fewer."""
+_logger = logging.getLogger(__name__)
 
 
 def decoded_together(actor: Actor) -> list[tuple[int, int]]:
@@ -161,6 +164,8 @@ async def measure(
     """
     sets = eval_sets(actor.sources, tasks=tasks, levels=levels)
     async with actor.sources:
+        keys = [key for each in sets for key in each.keys]
+        await check_references(actor, keys, warn=_logger.warning, refuse=False)
         groups_per_level = await actor.evaluate(
             [each.keys for each in sets],
             samples=samples,
@@ -209,6 +214,7 @@ async def probe(
     async with actor.sources:
         for task in await actor.sources.tasks(keys[0][:1]):
             warn_of_unseen_tools(actor, task, observer)
+        await check_references(actor, keys[0], warn=observer.warn, refuse=False)
         groups_per_level = await actor.evaluate(
             keys,
             samples=samples,

@@ -28,6 +28,7 @@ from grpo_core.train.run.measure import evaluate_held_out, format_group
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
+from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import check_sampler
@@ -179,6 +180,9 @@ class Run:
         """Check and announce what the run needs, and start its folder."""
         actor, journal = self._actor, self._journal
         prompts = await encode_first_prompts(self.method, journal)
+        if self.done == 0:
+            keys = self.method.stream.first_keys(actor.sources)
+            await check_references(actor, keys, warn=journal.warn, refuse=True)
         self._memory, disk = estimate_needs(
             self.method,
             prompts,

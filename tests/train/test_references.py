@@ -1,0 +1,232 @@
+"""A run says before its first step that its own reference answers do not survive the model's tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
+from grpo_core.cli.app import app
+from grpo_core.config.overrides import build_config
+from grpo_core.report.observer import Observer
+from grpo_core.train.trainer import Trainer
+
+from .tiny import tiny_model
+from .tokenizer_kinds import KINDS, TEMPLATE, finished, word_piece
+
+
+class Lines(Environment[str]):
+    """Pays for an answer of two lines, letter by letter."""
+
+    trusted = True
+    max_new_tokens = 8
+    right = "a\nb"
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, (Message("user", f"say {key.index}"),), self.right)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        is_right = self.accepts(rollout.text)
+        return Verdict({"reward": Reward(float(is_right))}, passed=is_right)
+
+    def accepts(self, text: str) -> bool:
+        return text == self.right
+
+    def reference(self, task: Task[str]) -> str | tuple[str, ...] | None:
+        return self.right
+
+
+class Words(Lines):
+    """Does not care about white space."""
+
+    def accepts(self, text: str) -> bool:
+        return text.split() == self.right.split()
+
+
+class Unknown(Lines):
+    def reference(self, task: Task[str]) -> None:
+        return None
+
+
+class Tagged(Lines):
+    right = "<answer>-2</answer>"
+
+
+class Ended(Lines):
+    right = "a</s>b"
+
+
+class Spoken(Lines):
+    """A dialogue of two turns, of which the second has two lines."""
+
+    max_turns = 2
+
+    def reference(self, task: Task[str]) -> tuple[str, ...]:
+        return ("a", self.right)
+
+    async def reply(self, task: Task[str], messages: Sequence[Message]) -> Sequence[Message]:
+        return [Message("user", "and?")]
+
+
+class Sometimes(Lines):
+    """Has a reference of two lines for one of its tasks."""
+
+    def size(self, split: str) -> int:
+        return 4
+
+    def accepts(self, text: str) -> bool:
+        return text in ("a\nb", "ab")
+
+    def reference(self, task: Task[str]) -> str:
+        return "ab" if task.key.index else "a\nb"
+
+
+class Failing(Lines):
+    def reference(self, task: Task[str]) -> str:
+        raise RuntimeError("no reference today")
+
+
+class Unscored(Lines):
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        raise RuntimeError("no verdict today")
+
+
+class Warned(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def model(folder: Path, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    tokenizer.chat_template = TEMPLATE
+    shape = tiny_model(vocab=len(tokenizer) + 9).float()  # a padded vocabulary
+    shape.config.eos_token_id = shape.generation_config.eos_token_id = tokenizer.eos_token_id
+    shape.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return {
+        "model": {"name": str(folder), "dtype": "float32"},
+        "steps": 1,
+        "prompts_per_step": 1,
+        "group_size": 2,
+        "eval": {"tasks": 0},
+    }
+
+
+def trained(settings: dict[str, Any], env: Environment[Any], folder: Path) -> list[str]:
+    """Return the warnings about references."""
+    observer = Warned()
+    config = build_config([{**settings, "environment": "lines"}])
+    Trainer(config, env, folder=folder, observer=observer).run()
+    return [text for text in observer.warnings if "reference answer" in text]
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+@pytest.mark.parametrize("env", [Lines(), Spoken(), Ended()])
+def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
+    tmp_path: Path, method: str, env: Environment[Any]
+) -> None:
+    tokenizer = KINDS["byte-level"]() if isinstance(env, Ended) else finished(word_piece())
+    settings = model(tmp_path / "model", tokenizer) | {"method": method}
+    with pytest.raises(ConfigError) as raised:
+        trained(settings, env, tmp_path / "run")
+    said = str(raised.value)
+    assert (
+        "the reference answer of 'lines' to task 0 does not survive the model's tokenizer" in said
+    )
+    assert "As it was written it is worth 1, and as it was read back 0" in said
+    assert ("'\\n' becomes ' '" in said) == ("'</s>' vanishes; '</s>' in an answer" not in said)
+    assert "take a model whose tokenizer has these characters" in said
+    assert "\n" not in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("env", [Words(), Unscored()])
+def test_where_no_reward_is_known_to_change_it_is_a_warning(
+    tmp_path: Path, env: Environment[Any]
+) -> None:
+    settings = model(tmp_path / "model", finished(word_piece()))
+    settings["verify"] = {"max_error_rate": 1.0}
+    (warning,) = trained(settings, env, tmp_path / "run")
+    assert "written 'a\\nb', read back 'a b'" in warning
+    assert ("is worth 1, and as it was read back 1" in warning) == isinstance(env, Words)
+    assert ("could not be verified" in warning) == isinstance(env, Unscored)
+    assert warning in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
+    (warning,) = trained(settings, Sometimes(), tmp_path / "run")
+    assert "As it was written it is worth 1, and as it was read back 0" in warning
+    assert "for 1 of the 4 tasks" in warning
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "special tags", "special tags, metaspace first"])
+def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) -> None:
+    settings = model(tmp_path / "model", KINDS[kind]())
+    for number, env in enumerate((Lines(), Tagged(), Spoken(), Unknown())):
+        assert trained(settings, env, tmp_path / f"run{number}") == []
+
+
+def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", KINDS["special tags"]()) | {
+        "method": "sft",
+        "steps": 12,
+        "sft": {"batch_size": 4},
+        "optimizer": {"lr": 0.02},
+        "eval": {"tasks": 4},
+    }
+    config = build_config([{**settings, "environment": "lines"}])
+    gains = Trainer(config, Tagged(), folder=tmp_path / "run").run()
+    assert gains["reward"].after > 0.7
+
+
+def test_a_reference_that_cannot_be_made_is_a_warning(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", KINDS["byte-level"]())
+    (warning,) = trained(settings, Failing(), tmp_path / "run")
+    assert "could not be tried with the model's tokenizer" in warning
+    assert "no reference today" in warning
+
+
+def test_only_what_is_trained_on_is_refused(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", finished(word_piece()))
+    observer = Warned()
+    config = build_config(
+        [
+            settings,
+            {"environment": "words", "eval": {"tasks": 1, "also": ["lines"]}},
+        ]
+    )
+    envs = {"words": Words(), "lines": Lines()}
+    Trainer(config, envs, folder=tmp_path / "run", observer=observer).run()
+    spoken_of = [text for text in observer.warnings if "does not survive" in text]
+    assert [name for text in spoken_of for name in envs if repr(name) in text] == ["words", "lines"]
+
+
+def test_an_evaluation_warns_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model(tmp_path / "model", finished(word_piece()))
+    file = tmp_path / "lines.py"
+    source = Path(__file__).read_text().partition("class Words")[0]
+    file.write_text(source.replace("from .", "from tests.train."))
+    arguments = ["--model", tmp_path / "model", "--tasks", "1", "--samples", "1"]
+    result = CliRunner().invoke(
+        app, ["eval", "--env", f"{file}:Lines", *map(str, arguments), "--dtype", "float32"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "pass rate" in result.stdout
+    assert "does not survive" in caplog.text
