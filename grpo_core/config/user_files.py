@@ -78,8 +78,8 @@ def user_lines(path: Path, *, holds: str) -> Iterator[tuple[str, str]]:
                 text = decode_text(data, name=str(path), holds=holds, line=number)
                 if "\0" in text:  # as in UTF-16 without a byte order mark
                     raise ConfigError(
-                        f"{path}: it is not plain text (line {number} has the byte 0); name {holds} "
-                        "in UTF-8"
+                        f"{path}: it is not plain text (byte 0 in line {number}); name {holds} in "
+                        "UTF-8"
                     )
                 for _, line in numbered_lines(text):
                     yield f"{path}, line {number}", line
@@ -91,8 +91,16 @@ def _unreadable(name: str, error: OSError, holds: str) -> str:
     return f"{name} cannot be read: {error.strerror or error}; name {holds}"
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value; write null, or remove the field")
+
+
 def user_values(
-    path: Path, *, holds: str, parse_float: Callable[[str], Any] = float
+    path: Path,
+    *,
+    holds: str,
+    parse_float: Callable[[str], Any] = float,
+    parse_constant: Callable[[str], Any] = _refuse_constant,
 ) -> Iterator[tuple[str, Any]]:
     """Yield ("FILE, line N", value) for each line that is not blank in a JSONL file of a user.
 
@@ -100,16 +108,24 @@ def user_values(
         path: the JSONL file.
         holds: what the file contains, for the message, such as "examples".
         parse_float: makes a value of a number with a fraction or an exponent, as it is written.
+        parse_constant: makes a value of NaN, Infinity or -Infinity; by default they are refused.
 
     Raises:
         ConfigError: the file cannot be read, or a line is not JSON; see `parse_value`.
     """
     for where, line in user_lines(path, holds=f"a JSONL file of {holds}"):
-        yield where, parse_value(line, where=where, parse_float=parse_float)
+        yield (
+            where,
+            parse_value(line, where=where, parse_float=parse_float, parse_constant=parse_constant),
+        )
 
 
 def parse_value(
-    text: str, *, where: str, parse_float: Callable[[str], Any] = float
+    text: str,
+    *,
+    where: str,
+    parse_float: Callable[[str], Any] = float,
+    parse_constant: Callable[[str], Any] = _refuse_constant,
 ) -> Any:
     """Return the JSON value of a text that a user provides.
 
@@ -117,6 +133,7 @@ def parse_value(
         text: the text.
         where: what the message calls it.
         parse_float: as in `user_values`.
+        parse_constant: as in `user_values`.
 
     Raises:
         ConfigError: the text is not JSON, has NaN, an infinity or a number beyond every float, has
@@ -132,7 +149,7 @@ def parse_value(
         value = json.loads(
             text,
             parse_float=finite_float,
-            parse_constant=_refuse_constant,
+            parse_constant=parse_constant,
             object_pairs_hook=_fields_once,
         )
         encodable = is_text(json.dumps(value, ensure_ascii=False))
@@ -144,10 +161,6 @@ def parse_value(
             "which is not valid text; remove it"
         )
     return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value; write null, or remove the field")
 
 
 def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
