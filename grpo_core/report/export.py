@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Message, Task, TaskKey, Verdict
 
 JsonObject = dict[str, Any]
@@ -38,7 +39,7 @@ class Choice:
         return (
             bool(verdict["passed"])
             if self.reward is None
-            else Verdict.from_json(verdict).total >= self.reward
+            else reaches(Verdict.from_json(verdict).total, self.reward)
         )
 
 

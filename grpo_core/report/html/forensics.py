@@ -8,6 +8,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from grpo_core.protocol.ties import reaches
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.html.phrases import TEXT_CHARACTERS, frequent_phrases
 from grpo_core.report.html.series import Columns
@@ -162,12 +163,12 @@ def _phrases(run: OpenRun) -> dict[str, Any]:
             break
         texts = _paid_texts(run, number)
         highest = max((total for total, _ in texts), default=0.0)
-        if all(total == highest for total, _ in texts):
+        if all(reaches(total, highest) for total, _ in texts):
             continue
         groups += 1
         for total, text in texts:
             characters += len(text)
-            (paid if total == highest else rest).append(text)
+            (paid if reaches(total, highest) else rest).append(text)
     return {
         "groups": groups,
         "paid": len(paid),

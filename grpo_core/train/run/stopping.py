@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.protocol.ties import reaches
 from grpo_core.runs.lines import Kind, kind_of
 
 KL_STEPS, REWARD_STEPS, GAP_STEPS = 5, 10, 5
@@ -78,7 +79,7 @@ class Stopping:
         """
         if math.isnan(reward):  # no task could be scored
             return None
-        if self.best is None or reward > self.best.reward:
+        if self.best is None or not reaches(self.best.reward, reward):
             self.best, self._evaluations_without_gain = Best(step, reward), 0
         else:
             self._evaluations_without_gain += 1
@@ -94,7 +95,7 @@ class Stopping:
 
     def _reached(self, reward: float, which: str) -> str | None:
         """Return the reason to stop if `reward` has reached stop.reward."""
-        if self._stop.reward is None or math.isnan(reward) or reward < self._stop.reward:
+        if self._stop.reward is None or not reaches(reward, self._stop.reward):
             return None
         return f"the reward ({which}) is {reward:.3f}, and stop.reward={self._stop.reward:g}"
 
