@@ -96,7 +96,9 @@ async def check_reference(subject: Subject) -> str:
                 f"the reference {shorten(text)} of {task.key} {describe_verdict(verdict)}; it must "
                 f"pass{reward}"
             )
-    return f"{len(subject.answered)} references pass{reward}"
+    none = len(subject.tasks) - len(subject.answered)
+    without = f"; {none} of {len(subject.tasks)} tasks have none" if none else ""
+    return f"{len(subject.answered)} references pass{reward}{without}"
 
 
 def contradiction(env: Environment[Any], verdict: Verdict) -> str:

@@ -153,8 +153,9 @@ class ThreeDigits(Rows):
     "floor.balance",
     build=lambda: LazyPattern(settings(answer="solution", answer_pattern="####(.*?)")),
 )
-class LazyPattern(Rows):
-    pass
+class LazyPattern(Changed):
+    def changed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return rows
 
 
 @fault(
