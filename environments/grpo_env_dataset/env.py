@@ -180,7 +180,7 @@ class Dataset(Environment[Row]):
         tagged = [f"<{tag}>{answer}</{tag}>" if tag else answer for answer in answers]
         if self._own is not None:
             for text in dict.fromkeys([*tagged, *answers]):
-                if reaches(self._own.value(text, task.data, where=self._where(task))):
+                if self._own.pays(text, task.data):
                     return text
         return tagged[0]
 

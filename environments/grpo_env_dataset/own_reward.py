@@ -37,7 +37,7 @@ class OwnReward:
             TypeError, ValueError: the function returned something else.
             Exception: what the function raised.
         """
-        score = waited_for(self._function(text, plain_row(row)))
+        score = self._call(text, row)
         value = as_float(score)
         if value is None or not (reaches(value, 0.0) and reaches(1.0, value)):
             kind = TypeError if value is None else ValueError
@@ -46,6 +46,14 @@ class OwnReward:
                 "return a number from 0 to 1"
             )
         return min(1.0, max(0.0, value))
+
+    def pays(self, text: str, row: Row) -> bool:
+        """Return whether the function pays a completion in full, or more than that."""
+        value = as_float(self._call(text, row))
+        return value is not None and reaches(value)
+
+    def _call(self, text: str, row: Row) -> object:
+        return waited_for(self._function(text, plain_row(row)))
 
     def source(self) -> str:
         """Return text that is another one where the function may be another one."""
