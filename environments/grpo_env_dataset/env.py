@@ -176,8 +176,7 @@ class Dataset(Environment[Row]):
         answers = self._answers(task.data)
         if answers is None:
             return None
-        tag = self.config.tag
-        tagged = [f"<{tag}>{answer}</{tag}>" if tag else answer for answer in answers]
+        tagged = [self._tagged(answer) for answer in answers]
         if self._own is not None:
             for text in dict.fromkeys([*tagged, *answers]):
                 if self._own.pays(text, task.data):
@@ -193,7 +192,8 @@ class Dataset(Environment[Row]):
         reward = self.config.reward if self._own is None else self._own.source()
         digests = {split: hash_rows(rows.rows) for split, rows in self._rows.items()}
         text = f"{super().fingerprint()} {digests} {reward}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+        return hashlib.sha256(text.encode() + sources).hexdigest()[:16]
 
     def _where(self, task: Task[Row]) -> str:
         """Return the place of a task's row, for messages."""
@@ -229,4 +229,13 @@ class Dataset(Environment[Row]):
             return None
         if self.config.reward == "number":
             check_number(answers, field)
+        for answer in answers if self._own is None else ():
+            if self._extract_answer(self._tagged(answer)) is None:
+                raise BadAnswerError(
+                    f"the field {field!r} holds a tag of env.tag, so that no reply could be right"
+                )
         return answers
+
+    def _tagged(self, answer: str) -> str:
+        tag = self.config.tag
+        return f"<{tag}>{answer}</{tag}>" if tag else answer

@@ -112,6 +112,14 @@ def test_of_many_rows_with_one_problem_the_first_are_named_and_the_others_counte
         dataset(path=str(tmp_path / "rows.jsonl"))  # the numbers are those of the lines
 
 
+def test_an_answer_that_no_reply_could_give_is_refused(
+    one_row: Callable[..., Environment[Any]],
+) -> None:
+    with pytest.raises(ConfigError, match="holds a tag of env.tag, so that no reply could be"):
+        one_row('"a</answer>"')
+    assert one_row('"a</answer>"', tag="").size("train") == 1
+
+
 def test_held_out_rows_are_looked_at_too(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(line(1, '"2"'))
     (tmp_path / "eval.jsonl").write_text(f"{line(1, '2')}\n{line(2, 'null')}")
