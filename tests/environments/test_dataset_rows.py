@@ -115,7 +115,7 @@ def test_of_many_rows_with_one_problem_the_first_are_named_and_the_others_counte
 def test_an_answer_that_no_reply_could_give_is_refused(
     one_row: Callable[..., Environment[Any]],
 ) -> None:
-    with pytest.raises(ConfigError, match="holds a tag of env.tag, so that no reply could be"):
+    with pytest.raises(ConfigError, match=r"holds a tag of env\.tag, so that no reply could be"):
         one_row('"a</answer>"')
     assert one_row('"a</answer>"', tag="").size("train") == 1
 
