@@ -6,17 +6,21 @@ gives little reward can be recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from numbers import Real
 from time import perf_counter
 from typing import Generic, ParamSpec
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.scalars import as_float
+from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Reward, Verdict
 
 P = ParamSpec("P")
 Score = float | bool | tuple[float | bool, str] | Reward
+"""What a reward function returns; a number may also be a scalar of NumPy or PyTorch."""
 
 
 class Rubric(Generic[P]):
@@ -28,9 +32,10 @@ class Rubric(Generic[P]):
 
     Args:
         functions: each returns a number, a bool (1 or 0), a pair (number, note), or a Reward, as
-            `Reward(turns=...)` for what each turn earned.
+            `Reward(turns=...)` for what each turn earned. Each may be async.
         weights: one per function, usually the environment's `parts`; 1 for each if left out.
-        passed: the function whose value of 1 or more means success; if left out, no verdict passes.
+        passed: the function whose value of 1 or more, up to rounding (`reaches`), means success; if
+            left out, no verdict passes.
 
     Raises:
         ConfigError: there is no function, or a name in `weights` or `passed` does not match.
@@ -38,7 +43,7 @@ class Rubric(Generic[P]):
 
     def __init__(
         self,
-        functions: Mapping[str, Callable[P, Score]],
+        functions: Mapping[str, Callable[P, Score | Awaitable[Score]]],
         *,
         weights: Mapping[str, float] | None = None,
         passed: str | None = None,
@@ -63,11 +68,15 @@ class Rubric(Generic[P]):
         """Return the verdict.
 
         Use `dataclasses.replace(verdict, answer=...)` to add the extracted answer.
+
+        Raises:
+            TypeError: a function returned no number; or it is async, and so is the caller.
         """
-        rewards = self.rewards(*args, **kwargs)
-        return Verdict(
-            rewards=rewards, passed=self._passed is not None and rewards[self._passed].value >= 1
-        )
+        return self._verdict(self.rewards(*args, **kwargs))
+
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> Verdict:
+        """Return the verdict, in `averify`: async functions are awaited, one after the other."""
+        return self._verdict(await self.arewards(*args, **kwargs))
 
     def rewards(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Reward]:
         """Return only the reward parts, in the order of the functions."""
@@ -75,15 +84,82 @@ class Rubric(Generic[P]):
         for name, function in self._functions.items():
             started = perf_counter()
             score = function(*args, **kwargs)
-            seconds = perf_counter() - started
-            if isinstance(score, Reward):
-                rewards[name] = replace(score, weight=self._weights[name], seconds=seconds)
-                continue
-            value, note = score if isinstance(score, tuple) else (score, "")
-            if not isinstance(value, Real):  # None from a missing return must not become a reward
+            if inspect.isawaitable(score) and _is_async():
+                _discard(score)
                 raise TypeError(
-                    f"the reward function {name!r} returned {score!r}; "
-                    "return a number, a bool, a pair (number, note) or a Reward"
+                    f"the reward function {name!r} is async; in averify, call "
+                    "`await rubric.acall(...)` or `await rubric.arewards(...)`"
                 )
-            rewards[name] = Reward(float(value), self._weights[name], note, seconds)
+            rewards[name] = self._reward(name, waited_for(score), started)
         return rewards
+
+    async def arewards(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Reward]:
+        """Return only the reward parts, in `averify`; see `acall`."""
+        rewards: dict[str, Reward] = {}
+        for name, function in self._functions.items():
+            started = perf_counter()
+            score = function(*args, **kwargs)
+            score = await score if inspect.isawaitable(score) else score
+            rewards[name] = self._reward(name, score, started)
+        return rewards
+
+    def _reward(self, name: str, score: object, started: float) -> Reward:
+        """Return the part of a function that was called at `started` and returned `score`."""
+        reward = reward_of(score, function=repr(name))
+        return replace(reward, weight=self._weights[name], seconds=perf_counter() - started)
+
+    def _verdict(self, rewards: Mapping[str, Reward]) -> Verdict:
+        passed = self._passed is not None and reaches(rewards[self._passed].value)
+        return Verdict(rewards=rewards, passed=passed)
+
+
+def reward_of(score: object, *, function: str) -> Reward:
+    """Return the reward for what a reward function returned, with its default weight.
+
+    Args:
+        score: what it returned: a number, which may be a scalar of NumPy or PyTorch, a pair of one
+            and a note, or a Reward.
+        function: what the message calls the function.
+
+    Raises:
+        TypeError: `score` is none of these, as None from a missing return: it is no reward.
+    """
+    reward = score if isinstance(score, Reward) else Reward()
+    value, note = score if isinstance(score, tuple) and len(score) == 2 else (score, "")
+    number = as_float(reward.value if isinstance(score, Reward) else value)
+    if number is None or not isinstance(note, str):
+        raise TypeError(
+            f"the reward function {function} returned {score!r:.200}; "
+            "return a number, a bool, a pair (number, note) or a Reward"
+        )
+    return replace(reward, value=number, note=reward.note or note)
+
+
+def waited_for(score: object) -> object:
+    """Return what an async reward function returns, and the value of any other as it is.
+
+    This waits in a thread that is not asynchronous, as a synchronous `verify` does.
+    """
+    if not inspect.isawaitable(score):
+        return score
+    from grpo_core.calls.waiting import finished  # asyncio takes long to import
+
+    return finished(score)
+
+
+def _is_async() -> bool:
+    """Return whether an event loop runs in this thread, which must not be blocked."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:  # it is not imported here, as that takes long; so nothing is asynchronous
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _discard(score: object) -> None:
+    """Close what is never awaited, so that Python does not warn of it."""
+    if inspect.iscoroutine(score):
+        score.close()

@@ -69,7 +69,9 @@ PUBLIC_MODULES = {
     "grpo_core.programs",
     "grpo_core.rubric",
     "grpo_core.testing",
+    "grpo_core.config.user_files",  # files that users write
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
+    "grpo_core.protocol.scalars",  # a number that a reward function of a user's returned
     "grpo_core.protocol.tools",  # for a reply of one's own that answers calls
     "grpo_core.protocol.endpoint",  # what an endpoint is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from grpo_core import reaches
 from grpo_env_besiege.levels import Level
 from grpo_env_besiege.machines import tree as built
 from grpo_env_besiege.measure import measure
@@ -66,7 +67,7 @@ def draw_example(
         checked = check_tree(example.tree)
         if not checked.valid or checked.machine is None or len(example.tree) > most:
             continue
-        if measure(checked.machine, level, physics=physics).score.value >= least:
+        if reaches(measure(checked.machine, level, physics=physics).score.value, least):
             return example
     return None
 

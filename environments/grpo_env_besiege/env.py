@@ -25,6 +25,7 @@ from grpo_core import (
     Task,
     TaskKey,
     Verdict,
+    reaches,
 )
 from grpo_env_besiege.cold_start import answer_of, compact, draw_example
 from grpo_env_besiege.levels import LEVELS, Family, Level
@@ -163,7 +164,7 @@ class _Machines(Environment[Order]):
                 **rewards,
                 "performance": Reward(self._scaled(reached), note="; ".join(score.reasons[:3])),
             },
-            passed=reached >= self._least_performance(task),
+            passed=reaches(reached, self._least_performance(task)),
             answer=compact(checked.machine.tree),
             metrics=metrics,
         )

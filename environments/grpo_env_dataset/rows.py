@@ -1,49 +1,123 @@
-"""Reads the rows, and decides which of them are held out."""
+"""Read the rows, and decide which of them are held out."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError, MissingExtraError, held_out
+from grpo_core.config.user_files import user_values
 
 Row = dict[str, Any]
 
 
-def read_jsonl(path: Path) -> list[Row]:
+class BadRowError(Exception):
+    """A row cannot be asked or judged; the message says why."""
+
+    def __init__(self, problem: str, example: str = "") -> None:
+        """Describe the problem.
+
+        Args:
+            problem: what is wrong, in the same words for all rows with this problem.
+            example: what was found in this row, where that tells more.
+        """
+        super().__init__(problem)
+        self.example = example
+
+
+class Number(float):
+    """A number with a fraction or an exponent that is shown as it was written, not as by Python.
+
+    It equals the float, but as text it has all digits of the file and no exponent: 0.00001, and
+    not 1e-05.
+    """
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, digits: str) -> Number:
+        """Return the number that `digits` are.
+
+        Raises:
+            ValueError: it is so close to 0 that a float cannot tell it from 0.
+        """
+        number = super().__new__(cls, digits)
+        exact = Decimal(digits)
+        if exact and not number:
+            raise ValueError(f"the number {digits} is too small")
+        number.text = format(exact, "f")
+        return number
+
+    def __getnewargs__(self) -> tuple[str]:  # type: ignore[override]
+        """Return what `pickle` and `copy` make the number of."""
+        return (self.text,)
+
+    def __str__(self) -> str:
+        """Return the number as it was written, without an exponent."""
+        return self.text
+
+    def __format__(self, spec: str) -> str:
+        """Return the number as it was written, or in a form that is asked for."""
+        return super().__format__(spec) if spec else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Holds the rows of one source."""
+
+    source: str
+    """The name of the file or dataset, for messages."""
+    rows: Sequence[Row]
+    numbers: Sequence[int]
+    """The number of each row in the source, which in a file is that of its line."""
+    is_file: bool = False
+    """Whether they come from a file, in which there must be nothing that is not JSON."""
+
+    def where(self, index: int) -> str:
+        """Return the place of a row, for messages."""
+        return f"row {self.numbers[index]} of {self.source}"
+
+    def part(self, chosen: Sequence[int]) -> Table:
+        """Return the rows with these indices."""
+        return replace(
+            self,
+            rows=[self.rows[index] for index in chosen],
+            numbers=[self.numbers[index] for index in chosen],
+        )
+
+
+def read_jsonl(path: Path, source: str) -> Table:
     """Read a file with one JSON object on each line, skipping blank lines.
+
+    Args:
+        path: the file.
+        source: its name in messages about rows.
 
     Raises:
         ConfigError: The file cannot be read, is not valid JSONL or holds no rows.
     """
-    rows = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ConfigError(
-                        f"{path}, line {number} holds a {type(row).__name__}; every line must be a "
-                        "JSON object"
-                    )
-                rows.append(row)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}; set env.path to a JSONL file"
-        ) from None
-    except ValueError as error:  # also an encoding that is not UTF-8
-        raise ConfigError(f"{path} is not valid JSONL: {error}") from None
+    rows, numbers = list[Row](), list[int]()
+    values = user_values(path, holds="rows (env.path)", parse_float=Number, parse_constant=float)
+    for where, row in values:
+        if not isinstance(row, dict):
+            raise ConfigError(
+                f"{where} holds {'null' if row is None else f'a {type(row).__name__}'}; every line "
+                "must be a JSON object"
+            )
+        rows.append(row)
+        numbers.append(int(where.rpartition(" ")[2]))
     if not rows:
         raise ConfigError(f"{path} holds no rows; every line must be a JSON object")
-    return rows
+    return Table(source, rows, numbers, is_file=True)
 
 
-def load_published(name: str, subset: str, split: str) -> list[Row]:
+def load_published(name: str, subset: str, split: str) -> Table:
     """Load a split of a dataset with the package `datasets`.
 
     Raises:
@@ -57,20 +131,51 @@ def load_published(name: str, subset: str, split: str) -> list[Row]:
             f"env.name={name!r}", "datasets", package=error.name or ""
         ) from None
     try:
-        return [dict(row) for row in datasets.load_dataset(name, subset or None, split=split)]
+        loaded = [dict(row) for row in datasets.load_dataset(name, subset or None, split=split)]
     except Exception as error:
         raise ConfigError(
             f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: "
             f"{error}"
         ) from error
+    rows = [_with_values(row, _as_written) for row in loaded]
+    if not rows:
+        raise ConfigError(f"the dataset {name!r} (split {split!r}) holds no rows")
+    return Table(f"{name} ({split})", rows, range(1, len(rows) + 1))
 
 
-def split_rows(
-    rows: Sequence[Row], prompts: Sequence[str], share: float
-) -> tuple[list[Row], list[Row]]:
+def has_constant(value: Any) -> bool:
+    """Return whether NaN or an infinity is somewhere in a value."""
+    if isinstance(value, dict | list):
+        return any(map(has_constant, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def plain_row(row: Row) -> Row:
+    """Return a copy of a row as a user's function expects it, with ordinary floats."""
+    plain: Row = _with_values(row, lambda value: float(value) if type(value) is Number else value)
+    return plain
+
+
+def _as_written(value: Any) -> Any:
+    """Return a value of a published row as `read_jsonl` would have read it."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a scalar of NumPy
+        value = value.item()
+    return Number(repr(value)) if type(value) is float and math.isfinite(value) else value
+
+
+def _with_values(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of nested lists and dictionaries with all their values changed."""
+    if isinstance(value, dict):
+        return {key: _with_values(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_values(item, change) for item in value]
+    return change(value)
+
+
+def split_rows(rows: Table, prompts: Sequence[str], share: float) -> tuple[Table, Table]:
     """Split the rows into training and held-out rows by the words of each row's prompt.
 
-    Rows whose prompts differ in case, spacing, punctuation or the order of their words only are
+    Table whose prompts differ in case, spacing, punctuation or the order of their words only are
     always on the same side, even if their other fields (a number, a source, another answer) differ.
     Another prompt template holds out other rows.
 
@@ -79,13 +184,14 @@ def split_rows(
         prompts: the prompt of each row.
         share: share of the prompts to hold out, 0 to below 1.
     """
-    train: list[Row] = []
-    eval_rows: list[Row] = []
-    for row, prompt in zip(rows, prompts, strict=True):
-        (eval_rows if held_out(prompt, share) else train).append(row)
-    return train, eval_rows
+    is_held_out = [held_out(prompt, share) for prompt in prompts]
+    train = [index for index, out in enumerate(is_held_out) if not out]
+    return rows.part(train), rows.part([index for index, out in enumerate(is_held_out) if out])
 
 
 def hash_rows(rows: Sequence[Row]) -> str:
     """Return a hash of the rows, for the environment's fingerprint."""
-    return hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()
+    written = _with_values(
+        list(rows), lambda value: ["number", value.text] if type(value) is Number else value
+    )
+    return hashlib.sha256(json.dumps(written, sort_keys=True, default=str).encode()).hexdigest()

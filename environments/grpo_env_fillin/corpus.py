@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from grpo_core import MASK, ConfigError
+from grpo_core.config.user_files import user_lines
 
 Texts = dict[Literal["train", "eval"], Sequence[str]]
 
@@ -100,14 +101,8 @@ def from_file(path: Path) -> Texts:
     Raises:
         ConfigError: The file cannot be read, has too few texts, or contains the mask.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error}; set env.path to a text file with one text on each "
-            "line"
-        ) from None
-    texts = list(dict.fromkeys(" ".join(line.split()) for line in lines if line.strip()))
+    lines = user_lines(path, holds="a text file with one text on each line (env.path)")
+    texts = list(dict.fromkeys(" ".join(line.split()) for _, line in lines))
     if marked := next((text for text in texts if MASK in text), None):
         raise ConfigError(f"{path} has a text with {MASK}, which marks gaps: {marked[:80]!r}")
     splits = _split(texts)

@@ -26,6 +26,7 @@ from grpo_core import (
     Task,
     TaskKey,
     Verdict,
+    reaches,
 )
 from grpo_core.extract import parse_json
 from grpo_core.guards import Guards
@@ -228,7 +229,7 @@ class FillIn(Environment[Gaps]):
         over = {} if isinstance(reference, str) else {"judge/over_reference": score - reference}
         return Verdict(
             {"judge": Reward(score), "exact": Reward(exact, weight=0.0)},
-            passed=score >= self.config.threshold,
+            passed=reaches(score, self.config.threshold),
             answer=gaps.filled(answer)[:500],
             metrics={**audits, **over},
         )

@@ -14,7 +14,27 @@ from grpo_core.extract import parse_decimal, ungrouped, xml_tag
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 TAIL = 2000
 """Characters at the end of the text in which `last_number` looks for a number."""
-_NUMBER = re.compile(r"(?<![\w.,])-?\$?\d[\d,]*(?:\.\d+)?(?![\w])", re.ASCII)
+_NUMBER = re.compile(
+    r"""
+    (?<! [\w.,] )  # not inside of a word or of another number
+    (?P<sign> [-\u2212\u2013\uff0d] (?! \s ) )?
+    [$\u20ac\xa3\xa5]?
+    (?P<amount>
+        [0-9]{1,3} (?: [ \xa0\u2009\u202f][0-9]{3} (?! [0-9] ) )+ (?: \.[0-9]+ )?
+        | [0-9]+ (?: [.,][0-9]+ )*
+        | \.[0-9]+
+    )
+    (?P<unit> \w* )
+    (?P<scale> \s+ (?: hundred | thousand | million | billion | dozen | [0-9]+/[0-9] ) )?
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_PART = re.compile("[0-9][/:]")
+_SPACES = re.compile(r"[ \xa0\u2009\u202f]")
+_UNIT = re.compile(
+    "kg|g|mg|lbs?|oz|km|cm|mm|ft|in|mi|l|ml|h|hrs?|mins?|s|sec|mph|kmh|gb|mb", re.IGNORECASE
+)
+"""What may follow a number without a space and leave it that number, as k and m do not, nor th."""
 
 
 def extract_answer(text: str) -> str | None:
@@ -35,9 +55,21 @@ def parse_number(text: str | None) -> Decimal | None:
 
 
 def last_number(text: str) -> Decimal | None:
-    """Return the last number of the text, wherever it stands, or None if there is none."""
-    numbers = _NUMBER.findall(text[-TAIL:])
-    return parse_number(numbers[-1].rstrip(",")) if numbers else None
+    """Return the last number of the text, wherever it stands, or None if there is none.
+
+    A number that cannot be read is not taken for another one, and neither is one before it: None
+    for 3.5.1, 1e5, 5th, 3/4, 2:30 and 5 million.
+    """
+    numbers = list(_NUMBER.finditer(text, max(0, len(text) - TAIL)))
+    if not numbers:
+        return None
+    last = numbers[-1]
+    is_part = _PART.fullmatch(text[max(0, last.start() - 2) : last.start()])  # of 18/2 or 2:30
+    is_other = is_part or last["scale"] or last["sign"] in ("\u2013", "\uff0d")
+    if is_other or (last["unit"] and not _UNIT.fullmatch(last["unit"])):
+        return None
+    grouped = _SPACES.sub(",", last["amount"])
+    return parse_number(("-" if last["sign"] else "") + grouped)
 
 
 def has_blocks(text: str) -> bool:

@@ -5,13 +5,13 @@ A record is a question, and an answer whose last line is `#### NUMBER`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core import ConfigError, MissingExtraError
+from grpo_core.config.user_files import user_values
 from grpo_core.extract import parse_decimal
 
 DATASET, SUBSET = "openai/gsm8k", "main"
@@ -74,22 +74,14 @@ def from_folder(folder: Path, split: str) -> list[Problem]:
         ConfigError: The file cannot be read, has no records or a line that is not a record.
     """
     path = folder / FILES[split]
+    if not path.is_file():
+        raise ConfigError(f"GSM8K cannot be read from {path}: there is no such file; {WAYS}")
     problems = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    problems.append(parse(json.loads(line)))
-                except ValueError as error:
-                    raise ConfigError(
-                        f"{path}, line {number} is not a record of GSM8K: {error}"
-                    ) from None
-    except OSError as error:
-        raise ConfigError(f"GSM8K cannot be read from {path}: {error.strerror}; {WAYS}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}"
-        ) from None
+    for where, record in user_values(path, holds="records of GSM8K"):
+        try:
+            problems.append(parse(record))
+        except ValueError as error:
+            raise ConfigError(f"{where} is not a record of GSM8K: {error}") from None
     if not problems:
         raise ConfigError(f"{path} holds no records; {WAYS}")
     return problems

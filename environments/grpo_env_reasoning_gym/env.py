@@ -33,6 +33,7 @@ from grpo_core import (
     Task,
     TaskKey,
     Verdict,
+    reaches,
 )
 from grpo_core.extract import xml_tag
 from grpo_env_reasoning_gym.items import item
@@ -44,7 +45,6 @@ SYSTEM = (
 )
 _EVAL_SHARE = 0.3
 _DRAWS = 200  # questions drawn at most until one belongs to the task's split
-_FULL = 1 - 1e-9  # score from which a rollout passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class ReasoningGym(Environment[Item]):
         answer = block.content.strip()
         dataset = self._dataset_at(task.data.step)
         score = float(dataset.score_answer(answer=answer, entry=task.data.entry))
-        return Verdict({"reward": Reward(score)}, passed=score >= _FULL, answer=answer)
+        return Verdict({"reward": Reward(score)}, passed=reaches(score), answer=answer)
 
     def reference(self, task: Task[Item]) -> str | None:
         """Return the dataset's answer; None where it gives none because many are right."""

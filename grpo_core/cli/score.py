@@ -23,6 +23,7 @@ from grpo_core.cli.environment import (
     print_verdict,
 )
 from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
+from grpo_core.config.user_files import decode_text, numbered_lines, parse_value, user_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
 from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
@@ -104,15 +105,18 @@ def score(
 def _read_answer(source: str) -> str:
     """Return the content of a text file, or of stdin if `source` is "-".
 
+    Line ends of Windows become line feeds, as in what a model writes.
+
     Raises:
         UserError: it cannot be read.
     """
-    try:
-        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"--answer {source!r} cannot be read: {error}; name a text file, or - for stdin"
-        ) from None
+    holds, name = "a text file (or - for stdin)", f"--answer {source!r}"
+    text = (
+        decode_text(sys.stdin.buffer.read(), name=name, holds=holds)
+        if source == "-"
+        else user_text(Path(source), holds=holds, name=name)
+    )
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
@@ -192,28 +196,45 @@ def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
 
 
 def _read_dialogue(text: str) -> list[Message] | None:
-    """Return the messages of a dialogue as JSON lines; None if the text is something else.
+    """Return the messages of a dialogue as JSON lines; None if the first line is no message.
 
     Raises:
-        UserError: it does not end with a turn of the policy.
+        UserError: a later line is no message, or the last is not a turn of the policy.
     """
-    messages = []
-    for line in filter(str.strip, text.splitlines()):
+    messages = list[Message]()
+    for number, line in numbered_lines(text):
         try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError):
+            messages.append(_read_message(line, where=f"line {number} of the dialogue"))
+        except UserError:
+            if messages:
+                raise
             return None
-        if not isinstance(fields, dict) or fields.keys() != {"role", "content"}:
-            return None
-        if fields["role"] not in get_args(Role) or not isinstance(fields["content"], str):
-            return None
-        messages.append(Message(**fields))
     if messages and not _is_turn(messages[-1]):
         raise UserError(
             f"the dialogue ends with a message of the role {messages[-1].role!r}; it has to end "
             'with a turn of the policy, whose role is "assistant"'
         )
     return messages or None
+
+
+def _read_message(line: str, *, where: str) -> Message:
+    """Return the message of a line of a dialogue.
+
+    Raises:
+        UserError: the line is not JSON, or has another form.
+    """
+    fields = parse_value(line, where=where)
+    if (
+        not isinstance(fields, dict)
+        or fields.keys() != {"role", "content"}
+        or fields["role"] not in get_args(Role)
+        or not isinstance(fields["content"], str)
+    ):
+        raise UserError(
+            f"{where} is no message; each line must be an object with `role` "
+            f"({', '.join(get_args(Role))}) and `content`, a text, and nothing else"
+        )
+    return Message(**fields)
 
 
 def _is_turn(message: Message) -> bool:

@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from grpo_core.config.config import RunConfig
 from grpo_core.config.modelcache import ALIASES
 from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
+from grpo_core.config.user_files import user_text
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UserError, did_you_mean
 from grpo_core.protocol.spec import names_file
@@ -322,12 +323,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read, is not valid, or does not hold settings by name.
     """
+    text = user_text(path, holds="a recipe (TOML, or the config.json of a run)")
     try:
-        text = path.read_text(encoding="utf-8")
         settings: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"recipe {str(path)!r} cannot be read: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         file_format = "JSON" if path.suffix == ".json" else "TOML"
         raise ConfigError(f"recipe {str(path)!r} is not valid {file_format}: {error}") from None
     if not isinstance(settings, dict):

@@ -273,8 +273,12 @@ class Subject:
     def bare_answers(self) -> list[str | None]:
         """Return the answer that the verifier extracts from each reference of `answered`.
 
-        None where it is not known, or not known to be a part of the reference.
+        None where it is not known, not known to be a part of the reference, or blank.
         """
+        return [answer if answer and answer.strip() else None for answer in self._bare_answers()]
+
+    def _bare_answers(self) -> list[str | None]:
+        """Return what `bare_answers` does, and blank answers as well."""
         verdicts = self.reference_verdicts or [Verdict()] * len(self.answered)
         answers: list[str | None] = []
         for text, verdict in zip(self.last_turns, verdicts, strict=True):

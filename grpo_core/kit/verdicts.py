@@ -30,6 +30,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import SandboxError
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Session
+from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.engine import Verifier
@@ -95,17 +96,19 @@ async def check_reference(subject: Subject) -> str:
                 f"the reference {shorten(text)} of {task.key} {describe_verdict(verdict)}; it must "
                 f"pass{reward}"
             )
-    return f"{len(subject.answered)} references pass{reward}"
+    none = len(subject.tasks) - len(subject.answered)
+    without = f"; {none} of {len(subject.tasks)} tasks have none" if none else ""
+    return f"{len(subject.answered)} references pass{reward}{without}"
 
 
 def contradiction(env: Environment[Any], verdict: Verdict) -> str:
     """Return how `passed` contradicts the reward, or "" if it does not."""
     if not verdict.scored:
         return ""
-    if verdict.passed and verdict.total <= env.floor + TOLERANCE:
+    if verdict.passed and reaches(env.floor, verdict.total):
         return f"an answer that passed must be paid more than the floor {env.floor:g}"
     top = env.reward_range[1]
-    if not verdict.passed and not env.open_ended and verdict.total >= top - TOLERANCE:
+    if not verdict.passed and not env.open_ended and reaches(verdict.total, top):
         return f"an answer that is paid the most, {top:g}, must pass"
     return ""
 

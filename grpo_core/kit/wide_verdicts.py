@@ -14,6 +14,7 @@ from grpo_core.kit.scripts import split_turns, with_last_turn
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.second_request import wide_attempts
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
+from grpo_core.kit.truths import blank_references
 from grpo_core.kit.verdicts import (
     check_form,
     check_reference,
@@ -47,6 +48,12 @@ async def check_wide_form(process: SecondProcess, subject: Subject) -> str:
 async def check_wide_reference(process: SecondProcess, subject: Subject) -> str:
     """Check that the references of many tasks pass, and are not empty."""
     message = await check_reference(subject)
+    if empty_ones := blank_references(subject):
+        task, text = empty_ones[0]
+        raise BrokenPromiseError(
+            f"{len(empty_ones)} of {len(subject.answered)} references are empty, such as "
+            f"{shorten(text)} of {task_label(task)}; leave tasks without a truth out"
+        )
     wide = await _wide_verdicts(process, subject)
     low, top = subject.env.reward_range
     least = low if subject.env.open_ended else top

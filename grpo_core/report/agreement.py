@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_core.config.user_files import user_values
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
 from grpo_core.protocol.ties import exceeds, same_reward
 from grpo_core.report.statistics import wilson_interval
-from grpo_core.runs.lines import user_values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
 """The optional fields of a judge request, which both texts of a pair share."""

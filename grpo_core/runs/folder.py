@@ -167,8 +167,8 @@ class RunFolder:
             ConfigError: config.json is damaged, is not that of a run, or is from a newer version.
         """
         path = self.path / "config.json"
-        try:
-            data: Any = json.loads(path.read_text(encoding="utf-8"))
+        try:  # an editor with which a user changed it may have written a byte order mark
+            data: Any = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError) as error:
             raise ConfigError(unreadable(path, error)) from None
         if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):

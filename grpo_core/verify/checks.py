@@ -11,13 +11,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from typing import Any, get_args
 
 from grpo_core.calls.isolation import clip, reason
 from grpo_core.extract import is_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.scalars import as_float
 from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import (
     Message,
@@ -350,12 +350,9 @@ def _to_finite_float(value: Any, what: str) -> float:
         value: the value to convert.
         what: what the error message calls it.
     """
-    if not isinstance(value, Real):
+    number = as_float(value)
+    if number is None:
         raise BrokenContractError(f"{what} is {_describe_type(value)}; it must be a number")
-    try:
-        number = float(value)
-    except OverflowError:  # an int beyond any float
-        number = math.inf
     if not math.isfinite(number):
         raise BrokenContractError(f"{what} is {number}; it must be finite")
     return number

@@ -815,6 +815,66 @@ class RareEmptyTruth(Environment[str]):
         return task.data
 
 
+class RareNoneAsTruth(RareEmptyTruth):
+    """The verifier compares with str(row["answer"])."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        return task if task.data else replace(task, data="None")
+
+
+class ListAsTruth(RareEmptyTruth):
+    """Some rows have several answers, and the verifier compares with their text."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        several = str([task.data, task.data[::-1]])
+        return replace(task, data=several if rare(task, 9) else task.data or "word")
+
+
+class EmptyInTags(RareEmptyTruth):
+    """A third of the rows have no answer, and an empty tag is right for them."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        return replace(task, data="" if key.index % 3 == 0 else task.data or "word")
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        block = xml_tag(rollout.text, tag="answer")
+        right = block is not None and block.content.strip() == task.data
+        return Verdict({"reward": Reward(float(right))}, passed=right)
+
+    def reference(self, task: Task[str]) -> str:
+        return f"<answer>{task.data}</answer>"
+
+
+class AllEmptyInTags(EmptyInTags):
+    """No row has an answer."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return replace(super().task(key), data="")
+
+
+class ListsAreAnswers(ListAsTruth):
+    """Sound: the answers are values of Python, some of which are lists of texts."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        numbers = str([len(task.data), len(task.prompt)])
+        return replace(
+            task, data=numbers if task.key.rng("numbers").randrange(5) == 0 else task.data
+        )
+
+
+class NoneIsNamed(RareEmptyTruth):
+    """Sound: the prompt says that None may be the answer."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        prompt = f"{task.prompt} Write None if there is none."
+        return replace(task, prompt=prompt, data=task.data or "None")
+
+
 class NeverEmptyTruth(RareEmptyTruth):
     """Sound."""
 
@@ -1486,6 +1546,10 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     Slow: "cost.time",
     RareAboveRange: "verdict.form",
     RareEmptyTruth: "verdict.reference",
+    EmptyInTags: "verdict.reference",
+    AllEmptyInTags: "verdict.reference",
+    RareNoneAsTruth: "task.truth",
+    ListAsTruth: "task.truth",
     RareWrongReference: "verdict.reference",
     RareFailure: "task.made",
     RareImpurity: "task.pure",
@@ -1530,7 +1594,11 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
 """Each fault with the check that has to find it."""
 
 SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
-    NeverEmptyTruth: ("verdict.reference", "verdict.form", "task.made", "task.pure"),
+    NeverEmptyTruth: (
+        *("verdict.reference", "verdict.form", "task.made", "task.pure", "task.truth"),
+    ),
+    NoneIsNamed: ("task.truth", "verdict.reference"),
+    ListsAreAnswers: ("task.truth", "verdict.reference"),
     SameRowTwice: ("task.ambiguous", "task.variety"),
     PartlyPaid: ("verdict.passed", "verdict.reference"),
     WritesBackwards: ("task.secret",),

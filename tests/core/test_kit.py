@@ -122,6 +122,16 @@ def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
         assert next(r for r in sound.results if r.check == check).status == "valid"
 
 
+def test_references_without_an_answer_are_a_fault_with_its_cause() -> None:
+    report = checked(planted.AllEmptyInTags(), isolation="inline")
+    assert "separator" not in str(report)
+    (reference,) = (r for r in report.results if r.check == "verdict.reference")
+    assert (
+        "8 of 8 references are empty, such as '<answer></answer>' of train task 0"
+        in reference.message
+    )
+
+
 @pytest.mark.slow
 def test_a_sound_list_with_an_end_and_one_part_has_no_fault_either() -> None:
     report = checked(planted.Rows())

@@ -1,7 +1,12 @@
 """A rubric turns named functions into the parts of a verdict, with their seconds, and hides no exception."""
 
+import asyncio
+import functools
 import time
+from decimal import Decimal
+from typing import Any
 
+import numpy
 import pytest
 
 from grpo_core import ConfigError, Reward, Rollout, Rubric, Task, TaskKey, Verdict
@@ -128,3 +133,88 @@ def test_names_that_do_not_fit_together_are_refused_at_once(
 def test_a_rubric_without_functions_is_refused() -> None:
     with pytest.raises(ConfigError, match="no reward functions"):
         Rubric({})
+
+
+async def waits(score: Any) -> Any:
+    await asyncio.sleep(0)
+    return score
+
+
+class Waiting:
+    async def __call__(self, score: Any) -> Any:
+        return score
+
+
+LATER = [waits, Waiting(), functools.partial(waits), lambda score: waits(score)]
+
+
+@pytest.mark.parametrize("function", LATER)
+def test_async_functions_are_awaited_where_nothing_is_async_and_in_averify(function: Any) -> None:
+    rubric = Rubric({"now": lambda score: score, "later": function}, passed="later")
+
+    async def averify() -> Verdict:
+        return await rubric.acall((1.0, "a note"))
+
+    for verdict in (rubric((1.0, "a note")), asyncio.run(averify())):
+        assert verdict.rewards == {name: Reward(1.0, note="a note") for name in ("now", "later")}
+        assert verdict.passed
+
+
+def test_an_async_function_in_averify_has_to_be_awaited() -> None:
+    async def averify() -> Verdict:
+        return Rubric({"later": waits})(1.0)
+
+    with pytest.raises(TypeError, match=r"'later' is async; in averify, call `await rubric.acall"):
+        asyncio.run(averify())
+
+
+def test_what_async_functions_keep_open_belongs_to_one_loop_in_all_calls() -> None:
+    loops = list[asyncio.AbstractEventLoop]()
+
+    async def connected() -> float:
+        loops.append(asyncio.get_running_loop())
+        return 1.0
+
+    rubric = Rubric({"connected": connected})
+    rubric()
+    rubric()
+    assert loops[0] is loops[1]
+    assert not loops[0].is_closed()
+
+
+def test_an_exception_of_an_async_function_is_passed_on() -> None:
+    async def fails() -> float:
+        raise LookupError("no table")
+
+    with pytest.raises(LookupError, match="no table"):
+        Rubric({"fails": fails})()
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        *(numpy.bool_(True), numpy.float32(1), numpy.int64(1), numpy.array(1.0), Decimal(1)),
+        *(True, sum((0.7, 0.2, 0.1)), sum([0.1] * 10), Reward(numpy.float64(1))),
+    ],
+)
+def test_scalars_of_numpy_are_numbers_and_a_sum_that_is_rounded_passes(score: Any) -> None:
+    verdict = Rubric({"part": lambda: score}, passed="part")()
+    assert verdict.passed
+    assert type(verdict.rewards["part"].value) is float
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        *(None, "1", numpy.str_("1"), numpy.array([1.0]), numpy.ma.masked, 1j, b"1", [1.0]),
+        *(numpy.complex64(1), (None, ""), (1.0, None), (1.0, "", 2)),
+    ],
+)
+def test_anything_else_is_no_reward(score: Any) -> None:
+    with pytest.raises(TypeError, match=r"the reward function 'part' returned .*; return a number"):
+        Rubric({"part": lambda: score})()
+
+
+@pytest.mark.parametrize("score", [1 - 1e-8, 0.999999, numpy.float32(0.9999999)])
+def test_a_value_that_is_not_1_does_not_pass(score: Any) -> None:
+    assert not Rubric({"part": lambda: score}, passed="part")().passed

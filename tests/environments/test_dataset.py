@@ -267,18 +267,24 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
     [
         ({}, "needs rows: set env.path to a JSONL file, or env.name"),
         ({"path": "none.jsonl"}, "cannot be read: No such file"),
-        ({"path": "broken.jsonl"}, "is not valid JSONL"),
+        ({"path": "broken.jsonl"}, r"broken\.jsonl, line 1 is not JSON"),
         ({"path": "list.jsonl"}, "line 1 holds a list; every line must be a JSON object"),
         ({"path": "empty.jsonl"}, "holds no rows"),
         (
             {"path": "rows.jsonl", "prompt": "{text}"},
-            r"env.prompt '{text}' does not fit row 0 \(question, answer\)",
+            r"all 40 rows of rows\.jsonl: env\.prompt '{text}' does not fit: there is no field 'text' "
+            r"\(the row has question, answer\)",
         ),
         (
             {"path": "rows.jsonl", "eval_share": 1.0},
             "env.eval_share is 1; it must be at least 0 and below 1",
         ),
-        ({"path": "rows.jsonl", "prompt": "{question[a]}"}, "does not fit row 0"),
+        ({"path": "rows.jsonl", "prompt": "{question[a]}"}, "does not fit: string indices"),
+        ({"path": "rows.jsonl", "prompt": "{question"}, "is not a template: expected '}'"),
+        (
+            {"path": "rows.jsonl", "answer": "truth", "reward": "operator:eq"},
+            "no row has the field 'truth' that env.answer names",
+        ),
         (
             {"path": "rows.jsonl", "subset": "main"},
             r"env\.subset='main' is about a published dataset, but env\.path names a file",

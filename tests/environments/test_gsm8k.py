@@ -280,6 +280,59 @@ def test_a_lenient_reader_is_not_fooled_into_numbers_that_are_not_there() -> Non
     assert fixed.last_number("1" * 10**5) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("It weighs 3.5kg", "3.5"),
+        ("the 3 boxes weigh 15kg", "15"),
+        ("about 1,080.50kg.", "1080.50"),
+        ("it falls by \u22125", "-5"),
+        ("\u2212$1,080.50", "-1080.50"),
+        ("-\u20ac5", "-5"),
+        ("1 080", "1080"),
+        ("12\xa0345\u202f678.5 m", "12345678.5"),
+        ("in 2019 100", "100"),
+        ("72 clips, altogether.", "72"),
+        ("10\u22125", "5"),
+        ("18/2 = 9", "9"),
+        ("50%", "50"),
+        ("5-year-old", "5"),
+    ],
+)
+def test_the_last_number_is_read_with_its_unit_its_sign_and_its_groups(
+    text: str, number: str
+) -> None:
+    assert fixed.last_number(text) == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5k",
+        "the 5th",
+        "1e5",
+        "3.5.1",
+        "10,20",
+        "1.080,50",
+        "of .5",
+        "18/2",
+        "at 12:30",
+        "3 and 5 million",
+        "2½",
+        "1 1/2",
+        "5²",
+        "cost –5",
+    ],
+)
+def test_a_last_number_that_cannot_be_read_is_not_taken_for_another_one(text: str) -> None:
+    assert fixed.last_number(f"First 7. {text}") is None
+
+
+def test_a_number_that_begins_before_the_tail_is_not_cut() -> None:
+    assert fixed.last_number("18" + "." * (fixed.TAIL - 1)) is None
+    assert fixed.last_number("18" + "." * (fixed.TAIL - 2)) == 18
+
+
 # The set `legacy`
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bases_talk_fresh2 import Rows, settings
 from catalogue import fault
 
-from grpo_env_dataset.rows import read_jsonl, split_rows
+from grpo_env_dataset.rows import Table, read_jsonl, split_rows
 
 
 class Changed(Rows):
     """Rows that are changed before they are split."""
 
-    def _load(self) -> Mapping[str, Sequence[dict[str, Any]]]:
-        rows = self.changed(read_jsonl(Path(self.config.path)))
+    def _load(self) -> Mapping[str, Table]:
+        rows = self.changed(list(read_jsonl(Path(self.config.path), "rows").rows))
         prompts = [self.config.prompt.format(**row) for row in rows]
-        train, held_out = split_rows(rows, prompts, self.config.eval_share)
+        table = Table("rows", rows, range(1, len(rows) + 1))
+        train, held_out = split_rows(table, prompts, self.config.eval_share)
         return {"train": train, "eval": held_out}
 
     def changed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -152,8 +153,9 @@ class ThreeDigits(Rows):
     "floor.balance",
     build=lambda: LazyPattern(settings(answer="solution", answer_pattern="####(.*?)")),
 )
-class LazyPattern(Rows):
-    pass
+class LazyPattern(Changed):
+    def changed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return rows
 
 
 @fault(
@@ -183,6 +185,7 @@ class SomeLabelsEmpty(Changed):
     "rows without an answer have the answer None",
     "floor.constant",
     "floor.balance",
+    "verdict.reference",
     build=lambda: NoneIsALabel(settings()),
 )
 class NoneIsALabel(Changed):

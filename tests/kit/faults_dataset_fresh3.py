@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bases_talk_fresh3 import settings3
 from catalogue import fault
 
 from grpo_env_dataset.env import Dataset
-from grpo_env_dataset.rows import Row
+from grpo_env_dataset.rows import Row, Table
 
 
 @fault("no row is held out", "task.made", build=lambda: NothingHeldOut(settings3(eval_share=0.0)))
@@ -96,9 +96,11 @@ class Exchanged(Dataset):
 
     timeout_seconds = 2.0
 
-    def _load(self) -> Mapping[str, Sequence[Row]]:
-        rows = super()._load()
-        return {"train": rows["train"], "eval": [*rows["eval"], *map(turned, rows["train"][:70])]}
+    def _load(self) -> Mapping[str, Table]:
+        tables = super()._load()
+        train, held_out = tables["train"], tables["eval"]
+        rows = [*held_out.rows, *map(turned, train.rows[:70])]
+        return {"train": train, "eval": Table("rows", rows, range(1, len(rows) + 1))}
 
 
 def turned(row: Row) -> Row:

@@ -203,6 +203,15 @@ class MissingTruth(ListedProducts):
         return "" if task.data is None else str(task.data)
 
 
+@fault("the truth of rare tasks is the text of a missing value", "task.truth", "task.made")
+class WordedMissingTruth(Consonants):
+    """One row in forty has no answer, and the template writes what it has: None."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        return replace(task, data=str(None)) if key.index % 40 == 26 else task
+
+
 # Repeatability
 
 

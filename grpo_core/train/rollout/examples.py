@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_core.config.user_files import user_values
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
-from grpo_core.runs.lines import user_values
 
 FORMS = (
     '{"prompt": ..., "completion": ...}, each text or a list of messages, or {"messages": [...]} '

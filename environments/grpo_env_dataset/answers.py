@@ -1,0 +1,129 @@
+"""Read the reference answers of a row, and compare answers with them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+from grpo_core.extract import parse_decimal, ungrouped
+from grpo_env_dataset.rows import BadRowError, Row
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
+"""Categories of characters of which a text without any other is empty to a reader."""
+
+
+class BadAnswerError(BadRowError):
+    """A row has no reference answer that could be compared."""
+
+
+class BadPatternError(BadAnswerError):
+    """A row has an answer, in which `answer_pattern` finds nothing."""
+
+
+class NoNumberError(BadAnswerError):
+    """A row has an answer, which is no number."""
+
+
+def answers_of(row: Row, *, field: str, pattern: str) -> tuple[str, ...]:
+    """Return the reference answers of a row, of which any may be given; at least one.
+
+    Args:
+        row: the row.
+        field: the field that holds a text, a number, a bool or a list of these.
+        pattern: a regular expression with a group, which cuts the answer out; "": all of it.
+
+    Raises:
+        BadAnswerError: there is none, or one of them is empty.
+    """
+    if field not in row:
+        raise BadAnswerError(
+            f"there is no field {field!r}", f"the row has {', '.join(row) or 'none'}"
+        )
+    value, name = row[field], f"the field {field!r}"
+    if not isinstance(value, list | tuple):
+        return (_answer(value, name, pattern),)
+    if not value:
+        raise BadAnswerError(f"{name} is an empty list")
+    if any(isinstance(item, list | tuple) for item in value):
+        raise BadAnswerError(f"{name} is a list of lists")
+    return tuple(_answer(item, f"an item of {name}", pattern) for item in value)
+
+
+def _answer(value: Any, name: str, pattern: str) -> str:
+    """Return one reference answer; `name` is what the message calls it."""
+    text = _text(value, name).strip()
+    if is_blank(text):
+        raise BadAnswerError(f"{name} is empty")
+    if not pattern:
+        return text
+    match = re.search(pattern, text)
+    if match is None or match.group(1) is None or is_blank(match.group(1)):
+        raise BadPatternError(
+            f"env.answer_pattern {pattern!r} finds nothing in {name}", f"{text!r:.60}"
+        )
+    return match.group(1).strip()
+
+
+def _text(value: Any, name: str) -> str:
+    """Return a value as the text that is compared; true and false are written as in JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Real | Decimal):
+        if not math.isfinite(value):
+            raise BadAnswerError(f"{name} is {'NaN' if math.isnan(value) else 'infinite'}")
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return str(value)
+    kinds = {dict: "an object", type(None): "null"}
+    kind = kinds.get(type(value), f"of the type {type(value).__name__}")
+    raise BadAnswerError(f"{name} is {kind}")
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has nothing that can be seen, also if it has characters."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+
+
+def is_same_text(answer: str, reference: str) -> bool:
+    """Return whether two texts are the same, white space, case and composition of letters aside."""
+    answer, wanted = " ".join(answer.split()), _folded(" ".join(reference.split()))
+    # Folding never makes a text shorter. Folding the marks of 1 MB takes a time that is quadratic.
+    return len(answer) <= len(wanted) and _folded(answer) == wanted
+
+
+def _folded(text: str) -> str:
+    """Return the form in which texts are equal that Unicode calls a canonical caseless match."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return unicodedata.normalize("NFD", decomposed.casefold())
+
+
+def is_same_number(answer: str, reference: str) -> bool:
+    """Return whether an answer is the same decimal number as a reference, which is a number."""
+    right = parse_decimal(ungrouped(reference))
+    if right is None:
+        raise ValueError(f"the reference {reference!r} is not a number")
+    return parse_decimal(ungrouped(answer)) == right
+
+
+def check_number(answers: tuple[str, ...], field: str) -> None:
+    """Raise BadAnswerError unless all reference answers of a row are numbers."""
+    for answer in answers:
+        if parse_decimal(ungrouped(answer)) is None:
+            raise NoNumberError(
+                f"the field {field!r} is not a number of at most 30 digits", f"{answer!r:.60}"
+            )
+
+
+COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
+    "exact": is_same_text,
+    "number": is_same_number,
+}
+"""The rewards that need no function of the user's own."""
