@@ -22,6 +22,7 @@ from grpo_core.bridges.endpoint.types import (
     Refusal,
     Usage,
 )
+from grpo_core.bridges.endpoint.unasked import with_unasked
 from grpo_core.calls.api_client import ApiClient
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
@@ -207,7 +208,7 @@ class Evaluation:
         )
         return Evaluated(
             [
-                _summary(each, row, self._settings.samples)
+                with_unasked(_summary(each, row, self._settings.samples), row)
                 for each, row in zip(self._sets, attempted, strict=True)
             ],
             [_refused(row) for row in attempted],
