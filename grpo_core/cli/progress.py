@@ -162,6 +162,7 @@ class RunProgress(Observer):
             f"held-out after step {step}: reward {metrics['eval/reward/mean']:.3f}, "
             f"pass rate {metrics['eval/pass_rate']:.1%} "
             f"({metrics['eval/tasks']:.0f} tasks, {metrics['eval/seconds']:.0f} s)"
+            f"{_of_all(metrics)}"
         )
 
     def finished(self, gains: Mapping[str, Gain]) -> None:
@@ -220,3 +221,13 @@ def gains_table(gains: Mapping[str, Gain]) -> Table:
             f"{gain.low:+.3f} .. {gain.high:+.3f}",
         )
     return table
+
+
+def _of_all(metrics: Mapping[str, float]) -> str:
+    """Return the pass rate with tasks that cannot be asked as not passed; "" if there are none."""
+    if "eval/unasked" not in metrics:
+        return ""
+    return (
+        f"; {metrics['eval/pass_rate/all']:.1%} with the {metrics['eval/unasked']:.0f} that cannot "
+        "be asked"
+    )

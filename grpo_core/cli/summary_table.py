@@ -9,6 +9,7 @@ from rich.table import Table
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import print_line
 from grpo_core.report.summary import Summary
+from grpo_core.report.unasked import name_unasked
 
 
 def print_summaries(
@@ -46,6 +47,7 @@ def print_summaries(
     table.add_row("cut off at the budget", *(f"{summary.clipped:.0%}" for summary in summaries))
     rows = {
         **(counts or {}),
+        "cannot be asked": [len(summary.unasked) for summary in summaries],
         "could not be judged": [summary.unscored for summary in summaries],
         "audits that failed": [summary.audits_failed for summary in summaries],
     }
@@ -53,6 +55,9 @@ def print_summaries(
         if any(numbers):
             table.add_row(title, *map(str, numbers))
     PrintableConsole().print(table)
+    for summary in summaries:
+        if summary.unasked:
+            print_line(f"cannot be asked: {name_unasked(summary.unasked)}")
     print_line(
         "± is the standard error over tasks (bootstrap); "
         f"{sum(summary.tokens for summary in summaries)} tokens in {seconds:.0f} s"

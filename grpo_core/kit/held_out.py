@@ -13,6 +13,7 @@ from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject
 from grpo_core.protocol.types import Task
 from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.report.trained_prompts import normalized_prompt
 from grpo_core.verify.checks import size_of
 
 _PARAPHRASED = 0.1
@@ -196,8 +197,3 @@ async def answer_was_trained(
         return True
     answers = [await subject.verifier.reference(task) for task in (held_out, *trained)]
     return answers[0] is None or answers[0] in answers[1:]
-
-
-def normalized_prompt(task: Task[Any]) -> str:
-    """Return the prompt without differences of case, spacing and final punctuation."""
-    return " ".join(re.findall(r"\w+|[^\w\s]", prompt_text(task).casefold())).rstrip(" .!?")

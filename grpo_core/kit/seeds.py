@@ -8,12 +8,13 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
-from grpo_core.kit.held_out import answer_was_trained, normalized_prompt
+from grpo_core.kit.held_out import answer_was_trained
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject
 from grpo_core.protocol.types import Split, Task, TaskKey
 from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.report.trained_prompts import normalized_prompt
 from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12

@@ -86,6 +86,11 @@ def prompt_text(task: Task[Any]) -> str:
     )
 
 
+def last_text(task: Task[Any]) -> str:
+    """Return the prompt of `task`, or its last message, which tells it from others."""
+    return task.prompt if isinstance(task.prompt, str) else task.prompt[-1].content
+
+
 def shorten(text: object, size: int = 60) -> str:
     """Return `text` quoted, and cut after `size` characters."""
     quoted = repr(text)

@@ -12,6 +12,10 @@ from typing import Any
 
 from grpo_core.protocol.types import Group, Verdict
 from grpo_core.report.statistics import Estimate, best_at, majority_at, over_tasks, pass_at, powers
+from grpo_core.report.unasked import Unasked
+
+ALL_TASKS = "pass rate of all tasks"
+"""Name of the pass rate in which tasks that cannot be asked count as not passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,17 @@ class Summary:
     """The share of attempts that reached their token budget."""
     tokens: int = 0
     """The number of tokens that the policy wrote."""
+    unasked: Sequence[Unasked] = ()
+    """Tasks that cannot be asked. They are in no statistic but `ALL_TASKS`, and in no count; at an
+    endpoint, where they count as not passed, they are in all but one."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as a dictionary that JSON can hold."""
-        return asdict(self)
+        """Return the fields as a dictionary that JSON can hold; `unasked` only if there are any."""
+        value = asdict(self)
+        del value["unasked"]
+        return value | (
+            {"unasked": [each.to_json() for each in self.unasked]} if self.unasked else {}
+        )
 
 
 def summarize(
@@ -48,6 +59,7 @@ def summarize(
     level: float,
     samples: int,
     parts: Collection[str],
+    unasked: Sequence[Unasked] = (),
 ) -> Summary:
     """Return the statistics of `groups`.
 
@@ -55,7 +67,8 @@ def summarize(
     "majority@k" (the most frequent answer) are the expected values for k samples, for k = 2, 4, ...
     and the number of samples; where some samples could not be judged, k ends at the number that
     every task has left. "audit" is the mean of the environment's stricter check, if it has one.
-    "part NAME" is the mean of a reward part, without its weight.
+    "part NAME" is the mean of a reward part, without its weight. Where there are tasks that cannot
+    be asked (`unasked`), "pass rate of all tasks" counts them as not passed.
     """
     judged = scored_verdicts(groups)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -64,7 +77,10 @@ def summarize(
         level,
         len(groups),
         samples,
-        {name: over_tasks(values) for name, values in _statistics(judged, parts)},
+        {
+            name: over_tasks(values)
+            for name, values in _statistics(judged, parts, unasked=len(unasked))
+        },
         attempts=len(rollouts),
         unscored=len(rollouts) - sum(map(len, judged)),
         audits_failed=sum(
@@ -72,6 +88,7 @@ def summarize(
         ),
         clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
         tokens=sum(rollout.sampled_tokens for rollout in rollouts),
+        unasked=unasked,
     )
 
 
@@ -85,12 +102,16 @@ def scored_verdicts(groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
 
 
 def _statistics(
-    judged: Sequence[Sequence[Verdict]], parts: Collection[str]
+    judged: Sequence[Sequence[Verdict]], parts: Collection[str], *, unasked: int
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the name of each statistic and its value for each task."""
+    passed = [fmean(verdict.passed for verdict in task) for task in judged]
+    if judged:
+        yield "pass rate", passed
+    if unasked:
+        yield ALL_TASKS, [*passed, *[0.0] * unasked]
     if not judged:
         return
-    yield "pass rate", [fmean(verdict.passed for verdict in task) for task in judged]
     yield "reward", [fmean(verdict.total for verdict in task) for task in judged]
     # for k = 1 these statistics equal the means above
     sizes = [k for k in powers(min(map(len, judged))) if k > 1]

@@ -28,6 +28,7 @@ from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_pol
 from grpo_core.train.policy.memory import Footprint
 from grpo_core.train.policy.weights import PolicyWeights
 from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.attempt import start_attempts
 from grpo_core.train.rollout.budget import Budget, budget_of
 from grpo_core.train.rollout.dialogue import Dialogues
@@ -58,6 +59,7 @@ class Actor:
         load_seconds: how long it took to load all of this.
         defaults: which settings the model's size and the device have decided, in words; "" for
             none.
+        warn: receives a warning about tasks that cannot be asked.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Actor:
         ranks: Ranks,
         load_seconds: float = 0.0,
         defaults: str = "",
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.config = config
         self.defaults = defaults
@@ -84,6 +87,8 @@ class Actor:
             source.name: budget_of(source.env, policy, config.sampling) for source in sources
         }
         """Limits of a rollout, by environment."""
+        self.askable = Askable(policy, self.budgets, warn)
+        """Tells which tasks can be asked."""
         self.stop = StopRequest()
         self.version = 0
         """Number of the step after which the policy's weights are the present ones."""
@@ -433,6 +438,7 @@ def build_actor(
         ranks=ranks,
         load_seconds=time.perf_counter() - started,
         defaults="; ".join(filter(None, (defaults, sizes, truncation))),
+        warn=observer.warn,
     )
 
 

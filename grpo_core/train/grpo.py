@@ -27,7 +27,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group, TaskKey
+from grpo_core.protocol.types import Group, Task, TaskKey
 from grpo_core.train.actor import WAIT, Actor
 from grpo_core.train.algorithm.advantages import Advantage, advantages, pods
 from grpo_core.train.algorithm.losses import Surrogate
@@ -85,6 +85,7 @@ class Grpo:
     """
 
     name = "GRPO"
+    leaves_out_unasked = True
 
     def __init__(
         self,
@@ -193,6 +194,7 @@ class Grpo:
         sources.forget_stats()
         refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
         kept_mass, end = 1.0, start
+        unasked = unasked_total = 0
         dealt: Counter[TaskKey] = Counter()
 
         def lap(phase: str) -> None:
@@ -203,8 +205,13 @@ class Grpo:
                 turn.pass_on(end)
 
         while refill.missing:
-            tasks_P = await self.stream.at(sources, end, refill.missing, step=step)
+            unasked_before = self.stream.skips.total
+            tasks_P = await self.stream.at(
+                sources, end, refill.missing, step=step, askable=self.actor.askable
+            )
             end += len(tasks_P)
+            unasked_total = self.stream.skips.total
+            unasked += unasked_total - unasked_before
             new_groups, least_mass = await self.actor.sample_and_verify(
                 tasks_P,
                 attempts=config.group_size,
@@ -229,6 +236,7 @@ class Grpo:
             ),
             **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
             **({"groups/refilled": refilled} if config.sampling.refills else {}),
+            **({"prompts/unasked": float(unasked)} if unasked_total else {}),
             "sampling/kept_mass": kept_mass,
         }
         return RolledOut(groups, chosen_P, end, clock, metrics)
@@ -348,6 +356,13 @@ class Grpo:
 
     async def prepare(self) -> None:
         """Do nothing: the first prompts are tried by the run itself."""
+
+    async def first_tasks(self) -> list[Task[Any]]:
+        """Return the tasks of the first step."""
+        return await self.stream.first(self.actor.sources, self.actor.askable)
+
+    def example_texts(self) -> None:
+        """Return None: no file is learned from."""
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the tokens of the first prompts."""

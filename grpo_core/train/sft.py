@@ -17,6 +17,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Message, Script, Segment, Task
+from grpo_core.report.trained_prompts import joined
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -47,6 +48,9 @@ class Sft:
     """
 
     name = "SFT"
+    leaves_out_unasked = False
+    """Examples have a limit of their own: an answer is known, and need not have all the tokens that
+    a completion may have."""
 
     def __init__(
         self,
@@ -69,6 +73,8 @@ class Sft:
         )
         self._warn = warn
         self._has_warned = False
+        self._refusal = ""
+        """Why the first example that cannot be encoded cannot; "" if there was none."""
         self._first_rows: list[Row] = []
         self.stream = TaskStream(config, sources)
 
@@ -85,10 +91,13 @@ class Sft:
         fitting = [segment for segment in segments if segment is not None]
         if len(fitting) < len(segments) and not self._has_warned:
             self._has_warned = True
+            reason = self._refusal or (
+                f"they have more than {self._longest} tokens; raise sft.max_length, or take a "
+                "model with a larger context"
+            )
             self._warn(
-                f"step {step}: {len(segments) - len(fitting)} of {len(segments)} examples have "
-                f"more than {self._longest} tokens and are left out (reported once); raise "
-                "sft.max_length, or take a model with a larger context"
+                f"step {step}: {len(segments) - len(fitting)} of {len(segments)} examples are left "
+                f"out (reported once): {reason}"
             )
         token_count = sum(len(segment.token_ids) for segment in fitting)
         rows = [Row(segment, 1.0, 1.0 / token_count) for segment in fitting]
@@ -120,8 +129,19 @@ class Sft:
 
     async def prepare(self) -> None:
         """Read the first batch, so that problems show before anything is written."""
-        segments = map(self._segment, await self._batch(0, 1))
+        segments = [self._segment(example) for example in await self._batch(0, 1)]
+        if self._refusal and not any(segments):
+            raise ConfigError(f"no example of the first step can be encoded: {self._refusal}")
         self._first_rows = [Row(segment, 1.0, 1.0) for segment in segments if segment is not None]
+
+    async def first_tasks(self) -> list[Task[Any]]:
+        """Return the tasks of the first step, if the examples are references of tasks."""
+        count = self.actor.config.prompts_per_step
+        return await self.stream.at(self.actor.sources, 0, count, step=0)
+
+    def example_texts(self) -> list[str] | None:
+        """Return the prompts of the file that is learned from, as texts; None without a file."""
+        return [joined(example.prompt) for example in self._examples] or None
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the first examples and the budgets."""
@@ -148,14 +168,18 @@ class Sft:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _segment(self, example: Example) -> Segment | None:
-        """Return the tokens of an example; None if it is too long."""
+        """Return the tokens of an example; None if it is too long or cannot be encoded."""
         policy = self.actor.policy
-        prompt_ids = (
-            policy.encode(example.prompt)
-            if example.request is None
-            else prompt_tokens(policy, example.request)
-        )
-        answer_ids = policy.encode_answer(example.prompt, example.answer)
+        try:
+            prompt_ids = (
+                policy.encode(example.prompt)
+                if example.request is None
+                else prompt_tokens(policy, example.request)
+            )
+            answer_ids = policy.encode_answer(example.prompt, example.answer)
+        except ConfigError as error:
+            self._refusal = self._refusal or str(error)
+            return None
         if self._longest is not None and len(prompt_ids) + len(answer_ids) > self._longest:
             return None
         length = len(answer_ids)

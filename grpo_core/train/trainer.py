@@ -234,7 +234,8 @@ class Trainer:
         Nothing is trained or written.
 
         Args:
-            tasks: task keys, or the number of held-out tasks.
+            tasks: task keys, or the number of held-out tasks, of which those that cannot be asked
+                are left out.
             attempts: rollouts per task; group_size if left out.
             temperature: that of the run if left out.
         """
@@ -252,8 +253,11 @@ class Trainer:
 
         async def sampled() -> list[Group[Any]]:
             async with self._open_sources(closes_given=False) as sources, actor.sampling():
+                asked = keys
+                if isinstance(tasks, int):
+                    asked, _ = await actor.askable.split(sources, keys)
                 return await actor.sample(
-                    await sources.tasks(keys),
+                    await sources.tasks(asked),
                     attempts=attempts or self.config.group_size,
                     step=self.done,
                     params=self.config.sampling.params(temperature),

@@ -10,8 +10,8 @@ from string import ascii_lowercase
 import pytest
 
 from grpo_core import held_out
-from grpo_core.kit.held_out import normalized_prompt
 from grpo_core.protocol.types import Message, Task, TaskKey
+from grpo_core.report.trained_prompts import normalized_prompt
 
 WORDS = ["".join(letters) for letters in itertools.product(ascii_lowercase[:16], repeat=3)]
 

@@ -28,6 +28,7 @@ from grpo_core.bridges.endpoint.types import (
     Progress,
     Usage,
 )
+from grpo_core.bridges.endpoint.unasked import with_unasked
 from grpo_core.calls.api_client import ApiClient
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
@@ -207,7 +208,7 @@ class Evaluation:
         attempts = [attempt for row in rows for attempt in row]
         return Evaluated(
             [
-                summary_of(held_out, row, self._settings.samples)
+                with_unasked(summary_of(held_out, row, self._settings.samples), row)
                 for held_out, row in zip(self._sets, attempted, strict=True)
             ],
             [count_refused(row) for row in rows],

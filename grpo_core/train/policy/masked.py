@@ -23,6 +23,7 @@ from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.room import NoRoomError
 from grpo_core.train.policy.selfcheck import Text, Training
 
 _GAP = re.compile(f"(?:{re.escape(MASK)})+")
@@ -99,21 +100,22 @@ class MaskedPolicy(Policy):
         """Return the tokens of a prompt, as `encode`, and check its size.
 
         Raises:
-            ConfigError: the prompt has no gaps, more gaps than `max_new_tokens`, or more tokens
-                than the model's context.
+            NoRoomError: the prompt has more tokens than the model's context.
+            ConfigError: it has no gaps, or more gaps than `max_new_tokens`, or cannot be encoded.
         """
         ids = self.encode(prompt, tools=tools)
         gap_count = len(self.slots(ids))
-        if not 0 < gap_count <= max_new_tokens:
+        if not gap_count:
             raise ConfigError(
-                f"a prompt has {gap_count} tokens to fill in, but must have between 1 and "
-                f"{max_new_tokens}; set --max-new-tokens"
+                f"a prompt has 0 tokens to fill in; mark the tokens to fill in by {MASK}"
+            )
+        if gap_count > max_new_tokens:
+            raise ConfigError(
+                f"a prompt has {gap_count} tokens to fill in, and at most {max_new_tokens} are "
+                f"allowed; raise sampling.max_new_tokens to {gap_count} or more"
             )
         if self.context is not None and len(ids) > self.context:
-            raise ConfigError(
-                f"a prompt of {len(ids)} tokens exceeds the model's context of {self.context}; "
-                "use shorter texts"
-            )
+            raise NoRoomError(len(ids), 0, self.context)
         return ids
 
     def encode_answer(

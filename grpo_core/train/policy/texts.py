@@ -11,6 +11,7 @@ from grpo_core.protocol.types import Message, Rollout, ToolCall
 from grpo_core.train.models import chat, pieces
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.models.load import end_of_turn_id
+from grpo_core.train.policy.room import NoRoomError
 
 
 class Texts:
@@ -54,7 +55,8 @@ class Texts:
         """Return the tokens of a prompt, as `encode`, and check its size.
 
         Raises:
-            ConfigError: the prompt is empty, or leaves no room for `max_new_tokens` in the context.
+            NoRoomError: the prompt leaves no room for `max_new_tokens` in the context.
+            ConfigError: it has no tokens, or cannot be encoded.
         """
         ids = self.encode(prompt, tools=tools)
         if not ids:
@@ -62,10 +64,7 @@ class Texts:
                 "the prompt has no tokens; the environment must return a prompt that is not empty"
             )
         if self.context is not None and len(ids) + max_new_tokens > self.context:
-            raise ConfigError(
-                f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's "
-                f"context of {self.context}; lower --max-new-tokens"
-            )
+            raise NoRoomError(len(ids), max_new_tokens, self.context)
         return ids
 
     def encode_chat(

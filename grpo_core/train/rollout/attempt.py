@@ -34,7 +34,7 @@ def start_attempts(
             dealt again is drawn with other random numbers.
 
     Raises:
-        ConfigError: a prompt is empty or too long.
+        ConfigError: a task cannot be asked; whoever chooses tasks leaves such out (`Askable`).
     """
     attempts: list[Attempt | AgentAttempt] = []
     for task in tasks_P:
@@ -43,9 +43,13 @@ def start_attempts(
         if budget.for_agents:
             attempts += [AgentAttempt(task, budget, number, occurrence) for number in range(count)]
             continue
-        prompt_ids = policy.encode_checked(
-            task.prompt, max_new_tokens=budget.turn, tools=budget.tools
-        )
+        try:
+            prompt_ids = policy.encode_checked(
+                task.prompt, max_new_tokens=budget.turn, tools=budget.tools
+            )
+        except ConfigError as error:
+            key = task.key
+            raise ConfigError(f"{key.env} {key.split} index {key.index}: {error}") from None
         attempts += [
             Attempt(task, budget, prompt_ids, number, occurrence) for number in range(count)
         ]

@@ -8,13 +8,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.report.unasked import Unasked, name_unasked
+from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.curriculum import Curriculum
+from grpo_core.train.rollout.skips import Skips
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Source, Sources
 
@@ -22,6 +26,8 @@ DEFAULT_STEPS = 150
 """Steps of a run that sets neither steps nor epochs."""
 EPOCHS = 3
 """Passes over a file of examples if neither steps nor epochs are set."""
+LONGEST_SERIES = 256
+"""So many generated tasks in a row that cannot be asked end a run."""
 
 
 def total_steps(config: RunConfig, sources: Sources, *, batch: int, examples: int = 0) -> int:
@@ -75,39 +81,115 @@ class TaskStream:
 
     def __init__(self, config: RunConfig, sources: Sources) -> None:
         self._config = config
+        self._shares = _shares(sources)
         self.curriculum = Curriculum(
             config.curriculum, {source.name: source.level for source in sources.trained}
         )
         """The present level of each environment's tasks."""
         self.position = 0
         """Number of tasks, or examples, of the steps so far."""
+        self.skips = Skips()
+        """The tasks that were left out because they cannot be asked."""
 
-    def first_keys(self, sources: Sources) -> list[TaskKey]:
-        """Return the keys of the first step's tasks, and of one task of each environment.
+    async def first(self, sources: Sources, askable: Askable) -> list[Task[Any]]:
+        """Return tasks of a first step, which are tried before anything is written."""
+        count, skips = self._config.prompts_per_step, Skips()
+        return await self._deal(sources, 0, count, draw=0, askable=askable, skips=skips)
 
-        They are tried before anything is written.
+    async def at(
+        self, sources: Sources, start: int, count: int, *, step: int, askable: Askable | None = None
+    ) -> list[Task[Any]]:
+        """Return the tasks number `start`, `start` + 1, ... of the run.
+
+        Args:
+            askable: tells which tasks can be asked; for one that cannot, the next task of its
+                environment is taken. None: all can.
+
+        Raises:
+            ConfigError: too many tasks in a row cannot be asked.
+            GrpoError: a task cannot be created.
         """
-        config = self._config
-        keys = train_keys(config, sources, 0, config.prompts_per_step, self.curriculum.levels)
-        samples = [
-            TaskKey(source.name, "train" if source.share else "eval", 0, config.seed, source.level)
-            for source in sources
-        ]
-        return list(dict.fromkeys([*keys, *samples]))
+        draw = draw_number(self._config.seed, step)
+        if askable is None:
+            keys = train_keys(self._config, sources, start, count, self.curriculum.levels)
+            return await sources.tasks(keys, draw)
+        return await self._deal(sources, start, count, draw=draw, askable=askable, skips=self.skips)
 
-    async def at(self, sources: Sources, start: int, count: int, *, step: int) -> list[Task[Any]]:
-        """Return the tasks number `start`, `start` + 1, ... of the run."""
-        keys = train_keys(self._config, sources, start, count, self.curriculum.levels)
-        return await sources.tasks(keys, draw_number(self._config.seed, step))
+    async def _deal(
+        self,
+        sources: Sources,
+        start: int,
+        count: int,
+        *,
+        draw: int,
+        askable: Askable,
+        skips: Skips,
+    ) -> list[Task[Any]]:
+        """Return tasks as `at`, and add to `skips` what is left out."""
+        if not self._shares:
+            return []
+        dealt = _deal_prompts(self._shares, start + count)[start : start + count]
+        tasks: dict[TaskKey, Task[Any]] = {}
+        while True:
+            numbers = [(name, skips.nth(name, place)) for name, place in dealt]
+            keys = [
+                _train_key(self._config, sources[name], number, self.curriculum.levels[name])
+                for name, number in numbers
+            ]
+            unknown = [
+                key
+                for key in dict.fromkeys(keys)
+                if key not in tasks and key not in askable.unasked
+            ]
+            for task in await sources.tasks(unknown, draw):
+                if askable.examine(task) is None:
+                    tasks[task.key] = task
+            if all(key in tasks for key in keys):
+                return [tasks[key] for key in keys]
+            for (name, number), key in dict(zip(numbers, keys, strict=True)).items():
+                if key in askable.unasked:
+                    skips.add(name, number)
+                    askable.replaced(key)
+                    _refuse_series(sources[name], skips.series(name), askable.unasked[key])
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint stores, as a dict of JSON values."""
-        return {"curriculum": self.curriculum.state(), "position": self.position}
+        left_out: dict[str, list[int]] = {}
+        if self.skips.total:  # a pipeline may have dealt tasks of steps that are not done
+            dealt = _deal_prompts(self._shares, self.position)[: self.position]
+            left_out = self.skips.state(Counter(name for name, _ in dealt))
+        return {
+            "curriculum": self.curriculum.state(),
+            "position": self.position,
+            "left_out": left_out,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint."""
         self.curriculum.restore(state["curriculum"])
         self.position = state["position"]
+        self.skips = Skips(state.get("left_out"))  # which older checkpoints do not have
+
+
+def _shares(sources: Sources) -> tuple[tuple[str, float], ...]:
+    """Return the environments that are trained on, with their shares of the prompts."""
+    return tuple((source.name, source.share) for source in sources.trained)
+
+
+def _refuse_series(source: Source, series: int, last: Unasked) -> None:
+    """Raise ConfigError if so many tasks in a row cannot be asked that none may follow.
+
+    Args:
+        source: their environment.
+        series: how many there are.
+        last: the last of them.
+    """
+    size = size_of(source.env, "train")
+    if series >= (LONGEST_SERIES if size is None else 2 * size):  # which holds a whole epoch
+        raise ConfigError(
+            f"none of {series} training tasks in a row of {source.name!r} can be asked, such as "
+            f"{name_unasked([last])}"
+        )
 
 
 def train_keys(
@@ -123,9 +205,7 @@ def train_keys(
     """
     if not sources.trained:
         return []
-    dealt = _deal_prompts(
-        tuple((source.name, source.share) for source in sources.trained), start + count
-    )
+    dealt = _deal_prompts(_shares(sources), start + count)
     return [
         _train_key(config, sources[name], number, levels[name])
         for name, number in dealt[start : start + count]

@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import SamplingParams
-from grpo_core.protocol.types import Group, Verdict
+from grpo_core.protocol.types import Group, TaskKey, Verdict
 from grpo_core.report.gains import Scores, score
 from grpo_core.report.observer import Observer
 from grpo_core.report.probe import Sampled
 from grpo_core.report.summary import Summary, summarize
+from grpo_core.report.unasked import Unasked, name_unasked
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, train_keys
-from grpo_core.train.run.metrics import group_metrics
+from grpo_core.train.run.metrics import group_metrics, unasked_metrics
 from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
@@ -73,7 +75,8 @@ async def evaluate_held_out(
     """
     started = time.perf_counter()
     config, sources = actor.config, actor.sources
-    keys = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
+    held_out = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
+    keys, unasked = await actor.askable.split(sources, held_out)
     (groups,) = await actor.evaluate(
         [keys],
         samples=1,
@@ -104,6 +107,7 @@ async def evaluate_held_out(
                     with_agents=sources.with_agents,
                 ).items()
             }
+    values |= unasked_metrics(groups, unasked, counted=list(parts))
     metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}
     metrics |= {
         "eval/tasks": float(sum(key.env in parts for key in scores)),
@@ -164,10 +168,12 @@ async def measure(
     """
     sets = eval_sets(actor.sources, tasks=tasks, levels=levels)
     async with actor.sources:
-        keys = [key for each in sets for key in each.keys]
+        splits = [await actor.askable.split(actor.sources, each.keys) for each in sets]
+        _refuse_none(splits)
+        keys = [key for asked, _ in splits for key in asked]
         await check_references(actor, keys, warn=_logger.warning, refuse=False)
         groups_per_level = await actor.evaluate(
-            [each.keys for each in sets],
+            [asked for asked, _ in splits],
             samples=samples,
             params=params,
             chunk=_chunk(actor, CHUNK),
@@ -181,9 +187,28 @@ async def measure(
             level=each.level,
             samples=samples,
             parts=each.source.env.parts,
+            # After a requested stop, the rate is of the tasks up to the last one that was asked.
+            unasked=unasked
+            if len(groups) == len(asked)
+            else [
+                task for task in unasked if groups and task.key.index < groups[-1].task.key.index
+            ],
         )
-        for each, groups in zip(sets, groups_per_level, strict=True)
+        for each, (asked, unasked), groups in zip(sets, splits, groups_per_level, strict=True)
     ]
+
+
+def _refuse_none(splits: Sequence[tuple[Sequence[TaskKey], Sequence[Unasked]]]) -> None:
+    """Raise ConfigError if there are tasks, and none of them can be asked.
+
+    Args:
+        splits: the tasks that can be asked, and those that cannot, of each list.
+    """
+    unasked = [task for _, list_unasked in splits for task in list_unasked]
+    if unasked and not any(asked for asked, _ in splits):
+        raise ConfigError(
+            f"none of {len(unasked)} tasks can be asked, such as {name_unasked(unasked[:1])}"
+        )
 
 
 async def probe(
@@ -212,11 +237,20 @@ async def probe(
         train_keys(actor.config, actor.sources, 0, count, {source.name: level}) for level in levels
     ]
     async with actor.sources:
-        for task in await actor.sources.tasks(keys[0][:1]):
+        splits = [await actor.askable.split(actor.sources, level_keys) for level_keys in keys]
+        asked = [level_asked for level_asked, _ in splits]
+        _refuse_none(splits)
+        if unasked := [task for _, level_unasked in splits for task in level_unasked]:
+            observer.warn(
+                f"{len(unasked)} of {len(levels) * count} tasks cannot be asked (left out): "
+                f"{name_unasked(unasked)}"
+            )
+        first_key = next(key for level_asked in asked for key in level_asked)
+        for task in await actor.sources.tasks([first_key]):
             warn_of_unseen_tools(actor, task, observer)
-        await check_references(actor, keys[0], warn=observer.warn, refuse=False)
+        await check_references(actor, asked[0], warn=observer.warn, refuse=False)
         groups_per_level = await actor.evaluate(
-            keys,
+            asked,
             samples=samples,
             params=actor.config.sampling.params(),
             chunk=_chunk(actor, PROBE_CHUNK),

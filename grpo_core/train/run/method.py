@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from grpo_core.protocol.types import Group
+from grpo_core.protocol.types import Group, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.memory import Workload
@@ -75,12 +75,22 @@ class Method(Protocol):
     """Number of steps of the run."""
     stream: TaskStream
     """Deals the tasks; a checkpoint stores its state, besides weights and optimizer."""
+    leaves_out_unasked: bool
+    """Whether training leaves out the tasks that cannot be asked."""
 
     async def prepare(self) -> None:
         """Raise UserError for what would fail in the first step, as far as it can be known.
 
         It is called, with open sources, before anything is written.
         """
+        ...
+
+    async def first_tasks(self) -> list[Task[Any]]:
+        """Return tasks of the first step, which are tried before anything is written."""
+        ...
+
+    def example_texts(self) -> Sequence[str] | None:
+        """Return the prompts of the file that is learned from, as texts; None without a file."""
         ...
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:

@@ -16,6 +16,7 @@ from torch import Tensor
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Group, Rollout, Verdict
+from grpo_core.report.unasked import Unasked
 
 RESERVED_PARTS = ("mean", "std", "constant_share")
 """Names that a run itself logs as reward/..., besides the parts."""
@@ -76,6 +77,37 @@ def group_metrics(
             if key.startswith(BY_ENVIRONMENT)
         }
     return values
+
+
+def unasked_metrics(
+    groups: Sequence[Group[Any]], unasked: Sequence[Unasked], *, counted: Sequence[str]
+) -> dict[str, float]:
+    """Return how many held-out tasks cannot be asked, and the pass rate with these as not passed.
+
+    There are none where all tasks can be asked. Where several environments count, each has its own
+    metrics, too, as NAME/...; one that does not count has only these.
+
+    Args:
+        groups: the groups of the tasks that were asked.
+        unasked: the tasks that cannot be asked.
+        counted: names of the environments whose tasks count together.
+    """
+    values: dict[str, float] = {}
+    of_counted = [task for task in unasked if task.key.env in counted]
+    if of_counted:
+        values |= _with_unasked([g for g in groups if g.task.key.env in counted], len(of_counted))
+    for name in dict.fromkeys(task.key.env for task in unasked):
+        if len(counted) > 1 or name not in counted:
+            own_groups = [group for group in groups if group.task.key.env == name]
+            number = sum(task.key.env == name for task in unasked)
+            values |= {f"{name}/{k}": v for k, v in _with_unasked(own_groups, number).items()}
+    return values
+
+
+def _with_unasked(groups: Sequence[Group[Any]], unasked: int) -> dict[str, float]:
+    verdicts = [verdict for group in groups for verdict in group.verdicts if verdict.scored]
+    passed = sum(verdict.passed for verdict in verdicts)
+    return {"pass_rate/all": passed / (len(verdicts) + unasked), "unasked": float(unasked)}
 
 
 def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.types import TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.train.models.adapter import continued_settings
@@ -81,16 +82,24 @@ class DiskEstimate:
 async def encode_first_prompts(method: Method, observer: Observer) -> list[tuple[int, ...]]:
     """Return the tokens of the first step's prompts, and of one prompt of each environment.
 
-    Problems then show before anything is written.
+    Problems then show before anything is written. Tasks that cannot be asked are left out.
 
     Raises:
-        UserError: a task cannot be created, or its prompt does not fit.
+        UserError: a task cannot be created, or none of an environment can be asked.
     """
     actor, prompts = method.actor, []
     await method.prepare()
     if not len(actor.sources):
         return []
-    for task in await actor.sources.tasks(method.stream.first_keys(actor.sources)):
+    seed = actor.config.seed
+    samples = [
+        TaskKey(source.name, "train" if source.share else "eval", 0, seed, source.level)
+        for source in actor.sources
+    ]
+    first_tasks = [*await method.first_tasks(), *await actor.sources.tasks(samples)]
+    for task in {task.key: task for task in first_tasks}.values():
+        if actor.askable.examine(task) is not None:
+            continue
         budget = actor.budgets[task.key.env]
         prompt_ids = actor.policy.encode_checked(
             task.prompt, max_new_tokens=budget.turn, tools=budget.tools

@@ -31,6 +31,7 @@ from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, re
 from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.rollout_log import RolloutLog
+from grpo_core.train.run.rows import look_at_rows
 from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
@@ -179,6 +180,7 @@ class Run:
     async def _open(self) -> None:
         """Check and announce what the run needs, and start its folder."""
         actor, journal = self._actor, self._journal
+        await look_at_rows(self.method, journal)
         prompts = await encode_first_prompts(self.method, journal)
         if self.done == 0:
             keys = self.method.stream.first_keys(actor.sources)

@@ -168,7 +168,8 @@ class Asking:
             return {}
 
         async def ask() -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-            tasks = await sources.tasks(eval_keys(source, self._tasks))
+            keys, _ = await self._actor.askable.split(sources, eval_keys(source, self._tasks))
+            tasks = await sources.tasks(keys)
             return [
                 (
                     str(task.key),
