@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
-from grpo_core.protocol.types import TaskKey
+from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.train.models.adapter import continued_settings
@@ -79,15 +79,15 @@ class DiskEstimate:
             )
 
 
-async def encode_first_prompts(method: Method, observer: Observer) -> list[tuple[int, ...]]:
-    """Return the tokens of the first step's prompts, and of one prompt of each environment.
+async def create_first_tasks(method: Method) -> list[Task[Any]]:
+    """Return the tasks of the first step, and one of each environment, that can be asked.
 
-    Problems then show before anything is written. Tasks that cannot be asked are left out.
+    Problems then show before anything is written.
 
     Raises:
         UserError: a task cannot be created, or none of an environment can be asked.
     """
-    actor, prompts = method.actor, []
+    actor = method.actor
     await method.prepare()
     if not len(actor.sources):
         return []
@@ -97,9 +97,16 @@ async def encode_first_prompts(method: Method, observer: Observer) -> list[tuple
         for source in actor.sources
     ]
     first_tasks = [*await method.first_tasks(), *await actor.sources.tasks(samples)]
-    for task in {task.key: task for task in first_tasks}.values():
-        if actor.askable.examine(task) is not None:
-            continue
+    distinct_tasks = {task.key: task for task in first_tasks}.values()
+    return [task for task in distinct_tasks if actor.askable.examine(task) is None]
+
+
+def encode_first_prompts(
+    method: Method, tasks: Sequence[Task[Any]], observer: Observer
+) -> list[tuple[int, ...]]:
+    """Return the tokens of the first tasks' prompts."""
+    actor, prompts = method.actor, []
+    for task in tasks:
         budget = actor.budgets[task.key.env]
         prompt_ids = actor.policy.encode_checked(
             task.prompt, max_new_tokens=budget.turn, tools=budget.tools

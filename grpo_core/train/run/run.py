@@ -27,7 +27,12 @@ from grpo_core.train.run.journal import Journal, notices
 from grpo_core.train.run.measure import evaluate_held_out, format_group
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
-from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
+from grpo_core.train.run.opening import (
+    create_first_tasks,
+    encode_first_prompts,
+    estimate_needs,
+    recorded_config,
+)
 from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.rollout_log import RolloutLog
@@ -181,9 +186,10 @@ class Run:
         """Check and announce what the run needs, and start its folder."""
         actor, journal = self._actor, self._journal
         await look_at_rows(self.method, journal)
-        prompts = await encode_first_prompts(self.method, journal)
+        tasks = await create_first_tasks(self.method)
+        prompts = encode_first_prompts(self.method, tasks, journal)
         if self.done == 0:
-            keys = self.method.stream.first_keys(actor.sources)
+            keys = [task.key for task in tasks]
             await check_references(actor, keys, warn=journal.warn, refuse=True)
         self._memory, disk = estimate_needs(
             self.method,
