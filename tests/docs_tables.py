@@ -30,6 +30,7 @@ PAGES = (
     "grpo_core/protocol/README.md",
     "grpo_core/train/README.md",
     "plugins/README.md",
+    "sandbox/README.md",
 )
 """The pages that hold generated tables."""
 END = "<!-- end -->"

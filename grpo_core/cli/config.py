@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,7 @@ from grpo_core.plugins.environments import environment_class
 from grpo_core.plugins.explained import settings_of_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, did_you_mean
+from grpo_core.protocol.hookspecs import Kind
 
 app = typer.Typer()
 
@@ -28,6 +31,15 @@ CHOSEN_LATER = {
 }
 """How `grpo config show` describes the defaults that are chosen once the model is loaded."""
 
+_KINDS: Mapping[str, Kind] = {
+    "judges.NAME": "judge",
+    "sandbox": "sandbox",
+    "sampler": "sampler",
+    "verify.executor": "executor",
+    "endpoint": "endpoint",
+}
+"""The kind of component that a section of a config names."""
+_PLUGIN_TABLE = re.compile(r"(judges\.[^.]+|sandbox|sampler|verify\.executor|endpoint)\.settings\.")
 Recipes = Annotated[
     list[str] | None, typer.Option("--recipe", help="As for `grpo run`; may be repeated.")
 ]
@@ -79,14 +91,28 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    plugin: Annotated[
+        str | None,
+        typer.Option(
+            "--plugin",
+            metavar="NAME",
+            help="Explain the settings of this judge, sandbox, sampler, executor or endpoint.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Explain a setting: its meaning, the values that it takes and its default.
 
-    The settings of an environment are those of its Config: `config explain env --env NAME` lists
-    all of them.
+    The settings of an environment or plugin are those of its Config: `config explain env --env
+    NAME` and `config explain judges.default.settings --plugin llm` list all of them.
     """
     if key.partition(".")[0] == "env" and env is not None:
-        _explain_environment(key, env)
+        with prints_to_stderr():
+            config_class = environment_class(PluginHost(), env).Config
+        _explain_config(key, config_class, env, prefix="env")
+        return
+    if plugin is not None:
+        _explain_plugin(key, plugin)
         return
     if key.startswith("env."):
         raise ConfigError(
@@ -104,15 +130,32 @@ def explain(
         print_line(f"  {' '.join((info.description or '').split())}")
 
 
-def _explain_environment(key: str, name: str) -> None:
-    """Explain one setting of an environment, or all of them if `key` is "env".
+def _explain_plugin(key: str, name: str) -> None:
+    """Explain one setting of a plugin's component, or all of them if `key` is their table.
 
     Raises:
-        ConfigError: the environment has no such setting.
+        ConfigError: the key is not in a table of a plugin's settings, or is not known.
+        UnknownNameError: no plugin offers such a component under this name.
     """
+    table = _PLUGIN_TABLE.match(f"{key}.")
+    if table is None:
+        raise ConfigError(
+            f"--plugin explains the settings of a plugin, and {key!r} is not among them; use "
+            f"{', '.join(f'{section}.settings' for section in _KINDS)}"
+        )
+    section = "judges.NAME" if table[1].startswith("judges.") else table[1]
     with prints_to_stderr():
-        config_class = environment_class(PluginHost(), name).Config
-    every = list(settings_of_config(config_class, "env"))
+        component: Any = PluginHost().load(_KINDS[section], name)
+    _explain_config(key, component.Config, name, prefix=f"{table[1]}.settings")
+
+
+def _explain_config(key: str, config_class: Any, name: str, *, prefix: str) -> None:
+    """Explain one setting of a component, or all of them if `key` is their prefix.
+
+    Raises:
+        ConfigError: it has no such setting.
+    """
+    every = list(settings_of_config(config_class, prefix))
     settings = [setting for setting in every if f"{setting.key}.".startswith(f"{key}.")]
     if not every:
         print_line(f"{name} has no settings")

@@ -12,7 +12,7 @@ from grpo_core.calls.api_client import ApiClient, CallError, Kind
 from grpo_core.calls.api_requests import LIMIT_FIELDS, limit_field, wants_other_limit_field
 from grpo_judge.answers import Answer, read_answer
 from grpo_judge.grades import UnreadableError, grade
-from grpo_judge.llm_config import LLMConfig
+from grpo_judge.llm_config import LLMConfig, request_fields
 from grpo_judge.outage import EndpointAwayError, Outage
 from grpo_judge.prompts import SCHEMA
 from grpo_judge.spent import Spent
@@ -64,10 +64,11 @@ class Asker:
         self._outage = outage
         self._name = name
         self._spent = spent
-        given = limit_field(config.request)
-        drops_limit = "max_tokens" in config.request and given is None
+        self._request = request_fields(config)
+        given = limit_field(self._request)
+        drops_limit = "max_tokens" in self._request and given is None
         self._field = None if drops_limit else given or "max_tokens"
-        self._tokens = config.max_tokens if given is None else int(config.request[given])
+        self._tokens = config.max_tokens if given is None else int(self._request[given])
         self._most_tokens = max(self._tokens, config.most_tokens)
         self._limited_since: float | None = None
         self._said = set[str]()
@@ -170,8 +171,7 @@ class Asker:
                         raise
                     self._say(
                         f"wants {field} instead of {limit_field(body)}, and gets it; set "
-                        f'judges.NAME.settings.request={{"max_tokens": null, "{field}": '
-                        f"{tokens}}} to save this call",
+                        f"judges.NAME.settings.request.{field}={tokens} to save this call",
                         about="field",
                     )
                     self._field = field
@@ -187,7 +187,7 @@ class Asker:
             fields["response_format"] = {"type": "json_schema", "json_schema": form}
         if self._field is not None:
             fields[self._field] = tokens
-        further = {name: v for name, v in config.request.items() if name not in LIMIT_FIELDS}
+        further = {name: v for name, v in self._request.items() if name not in LIMIT_FIELDS}
         return {name: value for name, value in {**fields, **further}.items() if value is not None}
 
     def _raise_tokens(self, error: CutError, *, used: int, has_room: bool) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from grpo_core import JsonStore, Judgement, JudgeRequest, current_call
 from grpo_core.calls.api_client import check_connections
 from grpo_judge.grader import Grader
-from grpo_judge.llm_config import SUBJECT, LLMConfig, api_key, check
+from grpo_judge.llm_config import SUBJECT, LLMConfig, api_key, check, request_fields
 from grpo_judge.prompts import SCHEMA, messages
 from grpo_judge.spent import COSTS, Spent
 from grpo_judge.unsayable import unsayable
@@ -78,7 +78,7 @@ class LLM:
     def fingerprint(self) -> str:
         """Return a digest of everything that a score depends on."""
         settings = {name: getattr(self.config, name) for name in _SCORED_BY}
-        settings["request"] = dict(self.config.request)
+        settings["request"] = request_fields(self.config)
         prompt = messages(JudgeRequest(""), rubric="", secret="")
         return hashlib.sha256(json.dumps([settings, SCHEMA, prompt]).encode()).hexdigest()[:16]
 

@@ -58,7 +58,7 @@ class LLMConfig:
     most_tokens: int = 8192
     """Bound up to which `max_tokens` is raised; an answer that is still cut is an error."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of each request, such as {"reasoning_effort": "low"}; null removes a field
+    """Further fields of each request, such as `request.reasoning_effort=low`; null removes a field
     that is sent otherwise, such as temperature or seed."""
     cache: str = ""
     """File in which judgements are cached; empty for none."""
@@ -98,6 +98,11 @@ def check(config: LLMConfig) -> None:
             option="base_url",
             key_option="judges.NAME.settings.key",
         )
+
+
+def request_fields(config: LLMConfig) -> dict[str, Any]:
+    """Return the further fields of a request; the text "null", as TOML has to write it, is None."""
+    return {name: None if value == "null" else value for name, value in config.request.items()}
 
 
 def api_key(config: LLMConfig) -> str:

@@ -22,8 +22,19 @@ _ENDED = (
 )
 
 
+_TRIES = 5
+"""How often a call is made that gets an HTTP error, before it is decided who is to blame."""
+_FIRST_PAUSE_SECONDS = 0.2
+_HTTP_ERROR = "Server returned an error response"
+"""How the SDK words a failure for which the server gave a status and no answer."""
+
+
 class _EndedError(Exception):
     """The connection ended before the answer to a call."""
+
+
+class _StatusError(Exception):
+    """The server, or what stands before it, answered with an HTTP status of failure."""
 
 
 class Connection:
@@ -32,7 +43,9 @@ class Connection:
     Calls are made one by one, in order. If the server ends in a call, it is started again, the
     calls before are repeated where its process held their effects, and then this one alone: if that
     ends it again, the call is to blame, and the policy is told; else the episode goes on as if
-    nothing had happened.
+    nothing had happened. A call that gets an HTTP error is repeated, too: if the server lists its
+    tools after each failure, the call is to blame, and the policy is told; else the server is
+    unavailable or limits its rate, which is an error of the attempt.
 
     Args:
         server: the server.
@@ -87,7 +100,7 @@ class Connection:
             text: str | None = None
             if client is not None:
                 try:
-                    text = await self._result(client, name, arguments)
+                    text = await self._answered(client, name, arguments)
                 except _EndedError:
                     pass
                 except asyncio.CancelledError:  # the deadline; the server is as it was
@@ -105,19 +118,43 @@ class Connection:
         try:
             client = await self._restarted()
             for earlier in self._made if self._server.is_fresh else ():
-                await self._result(client, *earlier)
-            text = await self._result(client, name, arguments)
+                await self._answered(client, *earlier)
+            text = await self._answered(client, name, arguments)
             self._made.append((name, arguments))
         except _EndedError:
             self._made.clear()
             return await self._restarted(), _ENDED
         return client, text
 
+    async def _answered(self, client: Client, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return what `_result` returns, after repetitions if the server fails by HTTP errors.
+
+        Raises:
+            _EndedError: the connection has ended.
+            McpError: the server fails at other requests as well.
+        """
+        is_available = True
+        for attempt in range(_TRIES):
+            with contextlib.suppress(_StatusError):
+                return await self._result(client, name, arguments)
+            try:
+                await self._server.list_tools(client)
+            except Exception:  # noqa: BLE001 - whatever it is, this request has no argument to blame
+                is_available = False
+            await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        if not is_available:
+            raise McpError(
+                f"the MCP server {self._server.label} answers with HTTP errors ({_TRIES} tries); "
+                "check whether it is overloaded or limits its rate"
+            )
+        return f"error: {_HTTP_ERROR}"
+
     async def _result(self, client: Client, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the result of a call as a text.
 
         Raises:
             _EndedError: the connection has ended.
+            _StatusError: there is an HTTP status of failure instead of an answer.
         """
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -129,6 +166,8 @@ class Connection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 raise _EndedError from None
+            if error.message == _HTTP_ERROR:
+                raise _StatusError from None
             return f"error: {error.message}"
         except Exception as error:  # noqa: BLE001 - whatever the SDK makes of a server's answer
             if self._keeper.done() or isinstance(error, OSError):

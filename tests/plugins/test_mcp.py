@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -280,3 +285,92 @@ def test_a_server_runs_inside_a_session_and_keeps_what_is_in_its_folder(tmp_path
     assert sandbox.folder.closed
     with pytest.raises(ConfigError, match="given by its command"):
         McpServer(url="http://127.0.0.1/").inside(sandbox.folder)
+
+
+@contextlib.contextmanager
+def gateway(server_url: str, fails: Callable[[dict[str, Any]], bool]) -> Iterator[str]:
+    """A proxy in front of a server that answers some of its requests with status 429."""
+
+    class Gateway(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            asked = json.loads(body) if body else {}
+            if fails(asked):
+                self.send_response(429)
+                self.send_header("content-length", "0")
+                self.end_headers()
+                return
+            kept = {
+                k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")
+            }
+            request = urllib.request.Request(server_url, body or None, kept, method=self.command)
+            try:
+                answer = urllib.request.urlopen(request, timeout=20)
+            except urllib.error.HTTPError as error:
+                answer = error
+            data = answer.read()
+            self.send_response(answer.status)
+            for name in ("content-type", "mcp-session-id"):
+                if value := answer.headers.get(name):
+                    self.send_header(name, value)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_DELETE = forward
+
+        def do_GET(self) -> None:  # no stream of the server's own messages
+            self.send_response(405)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Gateway)
+    threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{proxy.server_port}/mcp"
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+@pytest.mark.slow
+def test_a_rate_limit_of_a_server_is_waited_for_or_an_error_and_nothing_the_policy_hears(
+    url: str,  # noqa: F811
+) -> None:
+    limited = {"left": 0, "which": ("tools/call",)}
+
+    def fails(asked: dict[str, Any]) -> bool:
+        is_limited = asked.get("method") in limited["which"] and limited["left"] > 0
+        limited["left"] -= is_limited
+        return is_limited
+
+    with gateway(url, fails) as address:
+        server = McpServer(url=address, names=("sum",), seconds=20)
+        server.tools()
+        limited["left"] = 2
+        assert play(server, calls(("sum", {"a": 2, "b": 3})))[0] == [["5"]]
+        assert limited["left"] == 0
+
+        def limit_all() -> str:
+            limited.update(left=1000, which=("tools/call", "tools/list"))
+            return calls(("sum", {"a": 2, "b": 3}))
+
+        with pytest.raises(McpError, match="HTTP errors"):
+            play(server, limit_all)
+
+
+@pytest.mark.slow
+def test_a_call_that_fails_each_time_while_the_server_answers_is_told_to_the_policy(
+    url: str,  # noqa: F811
+) -> None:
+    def fails(asked: dict[str, Any]) -> bool:
+        return asked.get("method") == "tools/call" and asked["params"]["arguments"].get("a") == 7
+
+    with gateway(url, fails) as address:
+        server = McpServer(url=address, names=("sum",), seconds=20)
+        replies, _ = play(server, calls(("sum", {"a": 7, "b": 3}), ("sum", {"a": 2, "b": 3})))
+        assert replies == [["error: Server returned an error response", "5"]]
