@@ -78,11 +78,15 @@ async def compare(
             comparison began.
         recover: Waits until the endpoint answers again, after it gave no answer.
     """
+    tried = False
     outcome: Outcome = Unclear("it has no other order that it could be compared with")
     for pattern in ARRANGED:
         controls = rearranged(text, pattern)
         if not controls:
             continue
+        if tried:
+            await recover()  # the control that failed may have made the endpoint unavailable
+        tried = True
         result = await _compare(
             text, controls, ask=ask, has_signs=has_signs, recover=recover, seeds=count(1)
         )

@@ -56,7 +56,7 @@ def test_good_attempts_are_written_once_with_their_prompts_and_can_be_learned_fr
     rows = list(read_lines(tmp_path / "good.jsonl"))
     wanted = {(index, text) for index, text, reward in ended(run_folder) if reward >= 0.3}
     assert {(row["key"]["index"], row["completion"]) for row in rows} == wanted
-    assert len(rows) == len(wanted) > 5
+    assert len(rows) == len(wanted) > 3
     assert all(row["prompt"].startswith("letters ") and row["reward"] >= 0.3 for row in rows)
     assert f"{len(rows)} examples" in said
     assert len(read_examples(tmp_path / "good.jsonl")) == len(rows)

@@ -278,10 +278,10 @@ def test_a_row_that_the_chat_template_refuses_is_left_out_like_one_that_is_too_l
 def test_odd_rows_of_a_file_are_named_not_paid_and_the_run_and_its_resume_end_well(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A prompt beyond the context, and one with half of a surrogate pair."""
+    """Two prompts beyond the context; what is no valid text is refused when the file is read."""
     rows = [{"question": f"What is {n} plus 1?", "answer": str(n + 1)} for n in range(200)]
     rows[17]["question"] = "lorem ipsum " * 150 + "What is 17 plus 1?"
-    rows[40]["question"] = "What is \ud800 plus 1?"
+    rows[40]["question"] = "dolor sit " * 180 + "What is 40 plus 1?"
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     held_out = tmp_path / "held.jsonl"
@@ -309,7 +309,6 @@ def test_odd_rows_of_a_file_are_named_not_paid_and_the_run_and_its_resume_end_we
     assert said.startswith("2 of 200 training tasks of 'dataset' cannot be asked")
     assert "train index 17 ('lorem ipsum" in said
     assert "train index 40 (" in said
-    assert "half of a surrogate pair" in said
     assert heard.about("20 of 20 held-out prompts of 'dataset' are among the training prompts")
     indices = [index for _, _, index, _ in trained(tmp_path / "run")]
     assert set(indices) == {*range(200)} - {17, 40}

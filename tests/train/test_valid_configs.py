@@ -29,6 +29,7 @@ from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.sources import Sources
 
@@ -133,6 +134,7 @@ class DrawnActor:
         self.config, self.sources, self.policy = config, sources, policy
         self.ranks = Ranks(meeting_seconds=1.0)
         self.budgets = {"letters": Budget(9)}
+        self.askable = Askable(policy, self.budgets, warn=lambda text: None)
         self.rng = random.Random(seed)
         values = [0.0, -0.2, 0.1, 0.2, 1.0]
         self.weights = {name: self.rng.choice(values) for name in Parted.parts}
