@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import JudgeRequest
+from grpo_core import JudgeRequest, Verdict
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -136,7 +136,7 @@ class Poems(Environment[str]):
         return Task(key, (Message("user", f"Write line {key.index}."),), "")
 
     async def averify(self, task, rollout):
-        (judgement,) = await self.services.judge().judge([JudgeRequest(rollout.text)])
+        (judgement,) = await self.services.judge().judge([JudgeRequest("A poem: " + rollout.text)])
         if judgement.error:
             return Verdict.failed(judgement.error)
         return Verdict({"poem": Reward(judgement.score)})
@@ -174,8 +174,9 @@ def test_a_run_reports_errors_and_never_pays_0(
         Trainer(build_config([layer]), folder=RunFolder(tmp_path / "run")).run()
     rates = [line["verify/error_rate"] for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
     assert rates == [errors] * 3
-    verdicts = [line["verdict"] for line in RunFolder(tmp_path / "run").rollout_lines()]
+    lines = RunFolder(tmp_path / "run").rollout_lines()
+    verdicts = [Verdict.from_json(line["verdict"]) for line in lines]
     assert len(verdicts) == 3 * 2 * 4
-    paid = {verdict["parts"]["poem"]["value"] for verdict in verdicts if not verdict["error"]}
-    assert all("most_tokens=400" in verdict["error"] for verdict in verdicts if verdict["error"])
+    assert all("most_tokens=400" in verdict.error for verdict in verdicts if verdict.error)
+    paid = {verdict.total for verdict in verdicts if not verdict.error}
     assert paid == (set() if errors else {RIGHT / 10})
