@@ -19,6 +19,7 @@ from grpo_core.calls.wire import refuse_constant, refuse_duplicates
 
 MAX_DIGITS = 30
 """The default limit; a caller may set up to 4300, beyond which Python itself refuses to convert."""
+_THINK, _THINK_END = "<think>", "</think>"
 _WHITE_SPACE = " \t\r\n"
 _DIGITS = frozenset("0123456789")
 _GROUPED_NUMBER = re.compile(r"-?\d{1,3}(,\d{3})++(\.\d+)?", re.ASCII)
@@ -30,7 +31,7 @@ class Block:
     """Holds a marked part of a text; `text[start:end]` is that part with its marks."""
 
     content: str
-    """The text between the marks, unchanged, also its white space."""
+    """The text between the marks with its white space, without the indent of a fence."""
     start: int
     """The index of the first character of the opening mark."""
     end: int
@@ -47,10 +48,24 @@ class Json:
     """The value."""
 
 
+def answer_start(text: str) -> int:
+    """Return the index at which the answer begins, behind the thoughts that the text opens with.
+
+    What a model thinks is no answer, and a tag or fence that it mentions there is no second one.
+    Thoughts end at their first closing mark; of thoughts that never end, nothing is an answer. A
+    later <think> is ordinary text.
+    """
+    if not text.lstrip().startswith(_THINK):
+        return 0
+    end = text.find(_THINK_END)
+    return len(text) if end < 0 else end + len(_THINK_END)
+
+
 def xml_tag(text: str, *, tag: str, which: Literal["only", "last"] = "only") -> Block | None:
     """Return the block <tag>...</tag>, or None if there is none.
 
-    The tag is case-sensitive and has no attributes.
+    The tag is case-sensitive and has no attributes. It stands behind the thoughts that the text
+    opens with, see `answer_start`.
 
     Args:
         text: the text to search.
@@ -62,42 +77,53 @@ def xml_tag(text: str, *, tag: str, which: Literal["only", "last"] = "only") -> 
     opening, closing = f"<{tag}>", f"</{tag}>"
     if which == "only" and tag_counts(text, tag=tag) != (1, 1):
         return None
-    close = text.rfind(closing)
-    start = text.rfind(opening, 0, max(close, 0))
+    begin = answer_start(text)
+    close = text.rfind(closing, begin)
+    start = text.rfind(opening, begin, max(close, begin))
     if start < 0:
         return None
     return Block(text[start + len(opening) : close], start, close + len(closing))
 
 
 def tag_counts(text: str, *, tag: str) -> tuple[int, int]:
-    """Return how often <tag> and </tag> occur in the text."""
-    return text.count(f"<{tag}>"), text.count(f"</{tag}>")
+    """Return how often <tag> and </tag> occur in the text, behind the thoughts that open it."""
+    begin = answer_start(text)
+    return text.count(f"<{tag}>", begin), text.count(f"</{tag}>", begin)
 
 
 def fenced_code(text: str, *, languages: Collection[str] = ()) -> Block | None:
     """Return the last closed block between code fences (```); None if there is none.
 
-    A block that is never closed is a truncated answer and does not count.
+    A block that is never closed is a truncated answer and does not count. A fence without a
+    language counts only where no block has one of the languages: it often shows the output. In a
+    list, the fence's own indent is taken from the lines.
 
     Args:
-        text: the text to search.
+        text: the text to search, behind the thoughts that it opens with.
         languages: the languages to accept, "" for a fence without a language; all if empty.
     """
-    accepted = [
-        block for block in _fenced_blocks(text) if not languages or block.language in languages
-    ]
-    return accepted[-1] if accepted else None
+    blocks = list(_fenced_blocks(text, answer_start(text)))
+    accepted = [block for block in blocks if not languages or block.language in languages]
+    labelled = [block for block in accepted if block.language] if languages else []
+    chosen = labelled or accepted
+    return chosen[-1] if chosen else None
 
 
-def _fenced_blocks(text: str) -> Iterator[Block]:
-    """Yield the closed code blocks in order; a fence must be alone on its line."""
-    fence, language, start, content_start, position = 0, "", 0, 0, 0
-    for line in text.split("\n"):
+def _fenced_blocks(text: str, begin: int) -> Iterator[Block]:
+    """Yield the closed code blocks in order; a fence must be alone on its line.
+
+    Args:
+        text: the text.
+        begin: the index from which on it is searched.
+    """
+    fence, language, start, content_start, indent, position = 0, "", 0, 0, 0, begin
+    for line in text[begin:].split("\n"):
         stripped = line.strip(_WHITE_SPACE)
         ticks = len(stripped) - len(stripped.lstrip("`"))
         label = stripped[ticks:]
         if not fence and ticks >= 3 and "`" not in label:
             words = label.split(None, 1)
+            indent = len(line) - len(line.lstrip(" "))
             fence, language, start, content_start = (
                 ticks,
                 words[0].lower() if words else "",
@@ -106,13 +132,22 @@ def _fenced_blocks(text: str) -> Iterator[Block]:
             )
         elif fence and ticks >= fence and not label:
             yield Block(
-                text[content_start : max(position - 1, content_start)],
+                _unindented(text[content_start : max(position - 1, content_start)], indent),
                 start,
                 position + len(line),
                 language,
             )
             fence = 0
         position += len(line) + 1
+
+
+def _unindented(content: str, indent: int) -> str:
+    """Return the lines without up to `indent` leading spaces each, as CommonMark has it."""
+    if not indent:
+        return content
+    return "\n".join(
+        line[min(indent, len(line) - len(line.lstrip(" "))) :] for line in content.split("\n")
+    )
 
 
 def parse_integer(text: str, *, max_digits: int = MAX_DIGITS) -> int | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_core import ConfigError, Environment, Message, Rollout, Services, Task, TaskKey, Verdict
-from grpo_core.extract import xml_tag
+from grpo_core.extract import answer_start, xml_tag
 from grpo_core.rubric import Rubric
 from grpo_env_gsm8k import fixed, legacy
 from grpo_env_gsm8k.records import Problem, from_folder, from_hub
@@ -121,6 +121,8 @@ class GSM8K(Environment[Problem]):
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
         text, gold = rollout.text, task.data.answer
+        if self.config.rewards == "fixed" and (start := answer_start(text)):
+            text = text[start:].lstrip()  # legacy reads thoughts as well, as the demo does
         right = Decimal(gold)
         rewards = self._rubric.rewards(text, gold)
         strict, loose = fixed.correctness(text, right), float(fixed.last_number(text) == right)

@@ -27,13 +27,14 @@ from grpo_core.protocol.errors import ConfigError
 
 MAX_BODY_BYTES = 10_000_000
 MAX_ERROR_BYTES = 50_000
-_LATER_STATUSES = frozenset({409, 425, 429, 529})
+_LATER_STATUSES = frozenset({409, 420, 425, 429, 430, 498, 529})
 """Statuses of a server that wants the request later, whatever its text."""
 _REFUSAL = re.compile(
     r"content[ _-]?(filter|policy|management)|usage polic|flagged|invalid[ _]prompt"
     r"|context[ _-]?(length|size|window)|maximum context|exceed.{0,60}context"
     r"|too (long|large)|too many (input |prompt )?tokens|string_above_max_length"
-    r"|(maximum|max) (input|prompt|sequence|model)? ?(length|tokens)",
+    r"|(maximum|max) (input|prompt|sequence|model)? ?(length|tokens)"
+    r"|maximum number of .{0,20}tokens|range of input length|tokens.{0,60}must be <",
     re.IGNORECASE,
 )
 _TOO_LARGE = re.compile(
@@ -45,7 +46,8 @@ _TOO_LARGE = re.compile(
 _AMOUNTS = re.compile(r"limit:? *(\d[\d,]*\d|\d).{0,40}requested:? *(\d[\d,]*\d|\d)", re.IGNORECASE)
 _LOAD = re.compile(
     r"overload|over capacity|at capacity|rate.?limit|too many (concurrent )?requests|throttl"
-    r"|quota|slow down|server is busy|(try|retry).{0,20} later|queue is full|resource.?exhausted",
+    r"|quota|slow down|server is busy|please wait|(try|retry).{0,20} later"
+    r"|queue is full|resource.?exhausted",
     re.IGNORECASE,
 )
 """In the message of a server's error: the server has too much to do."""
@@ -83,6 +85,10 @@ class CallError(Exception):
         self.kind = kind
         self.retry_after = retry_after
         self.status = status
+
+
+class TimedOutError(CallError):
+    """The answer was not complete in time."""
 
 
 class _StatusError(Exception):
@@ -175,7 +181,7 @@ class ApiClient:
             raise refusal from None
         except TimeoutError:
             message = f"timeout: the answer was not complete after {self._timeout_seconds:g} s"
-            raise CallError(message, Kind.UNAVAILABLE) from None
+            raise TimedOutError(message, Kind.UNAVAILABLE) from None
         except Exception as error:  # noqa: BLE001 - of the client or of the transport below it
             cause = error.__cause__
             more = "" if cause is None else f" ({type(cause).__name__}: {cause})"
@@ -211,14 +217,15 @@ def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
         message: the endpoint's message.
         has_pause: whether the endpoint says when to ask again.
     """
-    if status == 429 and exceeds_rate_limit(message):
+    if status in (413, 429) and exceeds_rate_limit(message):
         return Kind.REFUSED
-    if status in _LATER_STATUSES:
+    if status in _LATER_STATUSES or has_pause:
         return Kind.LIMITED
+    is_load = _LOAD.search(message) is not None
     if status >= 500 or status == 408 or status < 300:
-        return Kind.LIMITED if has_pause or _LOAD.search(message) else Kind.UNAVAILABLE
-    if status == 413 or (status in (400, 422) and _REFUSAL.search(message)):
-        return Kind.REFUSED
+        return Kind.LIMITED if is_load else Kind.UNAVAILABLE
+    if status == 413 or (status in (400, 403, 422) and _REFUSAL.search(message)):
+        return Kind.LIMITED if is_load else Kind.REFUSED
     return Kind.REJECTED
 
 
@@ -228,7 +235,7 @@ def exceeds_rate_limit(message: str) -> bool:
     It fails again after any pause. Where the message has the numbers, these decide.
     """
     numbers = _AMOUNTS.search(message)
-    if numbers is not None:
+    if numbers is not None and re.search(r"token|\bTPM\b", message, re.IGNORECASE):
         limit, requested = (int(text.replace(",", "")) for text in numbers.groups())
         return requested > limit
     return _TOO_LARGE.search(message) is not None

@@ -27,6 +27,8 @@ class Answer:
     """What is wrong with the body, which it quotes; empty if nothing is."""
     kind: Kind = Kind.UNREADABLE
     """The kind of failure if there is a fault."""
+    status: int | None = None
+    """The status that the body of a fault names."""
     tokens_in: int = 0
     """Tokens of the prompt."""
     tokens_out: int = 0
@@ -53,6 +55,7 @@ def read_answer(body: bytes) -> Answer:
         return Answer(
             fault=f"the answer is empty: {text}",
             kind=_kind_of_error(value, text),
+            status=_status_of_error(value),
             tokens_in=tokens_in,
             tokens_out=tokens_out,
         )
@@ -83,16 +86,21 @@ def _text(content: object) -> str | None:
 
 def _kind_of_error(value: Mapping[str, Any], text: str) -> Kind:
     """Return the kind of an error that a body with a status of success reports, as proxies do."""
-    error = value.get("error")
-    if error is None:
+    if value.get("error") is None:
         return Kind.UNREADABLE
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, str) and code.isascii() and code.isdecimal():
-        code = int(code[:3])
-    if isinstance(code, int) and 400 <= code < 600:
-        return kind_of_failure(code, text, has_pause=False)
+    if (status := _status_of_error(value)) is not None:
+        return kind_of_failure(status, text, has_pause=False)
     is_load = kind_of_failure(500, text, has_pause=False) is Kind.LIMITED
     return Kind.LIMITED if is_load else Kind.UNREADABLE
+
+
+def _status_of_error(value: Mapping[str, Any]) -> int | None:
+    """Return the HTTP status that an error in a body names, if it names one."""
+    error = value.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and code.isascii() and code.isdecimal():
+        code = int(code[:4])
+    return code if type(code) is int and 400 <= code < 600 else None
 
 
 def _count(value: object) -> int:

@@ -71,6 +71,7 @@ class Asker:
         self._tokens = config.max_tokens if given is None else int(self._request[given])
         self._most_tokens = max(self._tokens, config.most_tokens)
         self._limited_since: float | None = None
+        self._last_limit = 0.0
         self._said = set[str]()
         self.signs = 0
 
@@ -151,7 +152,7 @@ class Asker:
             return CutError(f"{message} (cut at {tokens} tokens)", Kind.UNREADABLE)
         if answer.fault and answer.kind is Kind.LIMITED:
             self._endpoint.pace.limited(began=began, retry_after=None)
-        return CallError(message, answer.kind)
+        return CallError(message, answer.kind, status=answer.status)
 
     async def _answer(self, prompt: Prompt, *, tokens: int, seed: int, is_probe: bool) -> Answer:
         """Return an answer; calls other than probes wait while the endpoint is unavailable."""
@@ -222,8 +223,9 @@ class Asker:
             EndpointAwayError: The endpoint has graded nothing for too long, or asks to wait longer.
         """
         now, patience = time.monotonic(), self._config.patience_seconds
-        if self._limited_since is None:
+        if self._limited_since is None or now - self._last_limit > patience:
             self._limited_since = now
+        self._last_limit = now
         waited, asked = now - self._limited_since, error.retry_after or 0.0
         if waited + asked > patience or limits >= MOST_LIMITS:
             raise EndpointAwayError(
@@ -249,5 +251,5 @@ class Asker:
 
 def _may_fit(error: CallError, limit: int) -> bool:
     """Return whether a text that is refused for its length may fit with fewer new tokens."""
-    names_length = error.status in (400, 422, 429) and not _FILTERED.search(str(error))
+    names_length = error.status in (400, 413, 422, 429) and not _FILTERED.search(str(error))
     return names_length and limit // CHANGE >= LEAST_TOKENS

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_core.calls.api_client import ApiClient, CallError, Kind, TimedOutError
 from grpo_judge.asking import Asker
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
@@ -156,21 +156,37 @@ class Grader:
             try:
                 async with self._turns.together():
                     await self._asker.grade(control, seed=attempt, spent=spent)
-                return self._lowest(failure, "a neutral text in its place was graded", spent)
             except CallError as error:
                 if error.kind is Kind.REFUSED:
                     raise EndpointAwayError(
                         f"{failure}; a neutral text in the same context is refused, too: {error}"
                     ) from None
                 await self._is_available(error)
+            else:
+                return await self._refused_again(request, failure, spent)
         return self._error(f"{failure}; a neutral text in the same context could not be graded")
+
+    async def _refused_again(
+        self, request: JudgeRequest, failure: CallError, spent: Spent
+    ) -> Judgement:
+        """Return the lowest score if the text is refused once more, and its grade if it is not."""
+        try:
+            async with self._turns.together():
+                score, reason = await self._asker.grade(
+                    self._messages(request), seed=ROUND_SEEDS - 1, spent=spent
+                )
+        except CallError as error:
+            if error.kind is Kind.REFUSED:
+                return self._lowest(failure, "a neutral text in its place was graded", spent)
+            return self._error(f"{failure}; and asked once more: {error}")
+        return Judgement(score, reason, detail=spent.detail())
 
     async def _tried(self, request: JudgeRequest, failure: CallError, spent: Spent) -> Judgement:
         """Return the judgement after a comparison of the text with its controls.
 
         Unless the endpoint gives no answers, other texts are graded meanwhile.
         """
-        for is_alone in (failure.kind is Kind.UNAVAILABLE, True):
+        for is_alone in (_may_disturb(failure), True):
             try:
                 outcome = await self._compare(request, spent=spent, is_alone=is_alone)
             except _CompanyError:
@@ -206,7 +222,7 @@ class Grader:
                 try:
                     return await self._asker.grade(prompt, seed=seed, spent=spent, is_patient=False)
                 except CallError as error:
-                    if error.kind is Kind.UNAVAILABLE and not is_alone:
+                    if _may_disturb(error) and not is_alone:
                         raise _CompanyError from None
                     raise
 
@@ -251,3 +267,8 @@ class Grader:
         """Return the judgement of a text that could not be graded because of the endpoint."""
         error = self._redact(f"the judge's endpoint failed: {why}", max_chars=1000)
         return Judgement(0.0, error=error)
+
+
+def _may_disturb(failure: CallError) -> bool:
+    """Return whether what caused a failure may make the calls of other texts fail, as a crash."""
+    return failure.kind is Kind.UNAVAILABLE and not isinstance(failure, TimedOutError)

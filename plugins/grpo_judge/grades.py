@@ -14,7 +14,10 @@ CUT = "(the judge's reason is cut or broken)"
 _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _OPENING_FENCE = re.compile(r"(```+|~~~+)[ \t]*\w*[ \t]*\r?\n?")
-_NUMBER_AS_TEXT = re.compile(rf"\s*(0|[1-9][0-9]?)(\.0+)?\s*(/\s*{HIGHEST})?\s*")
+_LEAD_IN = re.compile(r"[^{}\n`]{1,100}:\s*\n\s*(?=\{)")
+"""A line such as "Here is my grade:" before the JSON."""
+_NUMBER_AS_TEXT = re.compile(rf"\s*(\d{{1,2}}(?:\.\d{{1,4}})?)\s*(/\s*{HIGHEST})?\s*", re.ASCII)
+_SECOND_GRADE = re.compile(r'\{\s*"score"')
 
 
 class UnreadableError(ValueError):
@@ -37,11 +40,11 @@ def grade(answer: str | None) -> tuple[float, str]:
         UnreadableError: The answer holds no grade.
     """
     rest, has_thoughts = _behind_thoughts((answer or "").strip())
-    text = _without_fence(rest)
+    text = _LEAD_IN.sub("", _without_fence(rest), count=1)
     parsed = parse_json(text)
     broken = None if has_thoughts else _parse_broken(text)
     value = parsed.value if parsed is not None else broken
-    score = _as_integer(value.get("score")) if isinstance(value, dict) else None
+    score = _as_number(_score_in(value)) if isinstance(value, dict) else None
     if not isinstance(value, dict) or score is None or not LOWEST <= score <= HIGHEST:
         raise UnreadableError(f"no grade in {text!r}")
     return (score - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))
@@ -68,13 +71,17 @@ def _without_fence(text: str) -> str:
     return text[opening.end() :].removesuffix(opening[1]).strip()
 
 
-def _as_integer(score: object) -> int | None:
-    """Return a score as an integer, also 7.0, which JSON schemas count as one, and "7"."""
+def _score_in(value: dict[str, Any]) -> object:
+    """Return the only member called score, in whatever case."""
+    scores = [member for name, member in value.items() if name.lower() == "score"]
+    return scores[0] if len(scores) == 1 else None
+
+
+def _as_number(score: object) -> float | None:
+    """Return a score as a number, also "7", "7/10" and 7.5."""
     if isinstance(score, str) and (number := _NUMBER_AS_TEXT.fullmatch(score)) is not None:
-        return int(number[1])
-    if isinstance(score, float) and score.is_integer():
-        return int(score)
-    return score if type(score) is int else None
+        return float(number[1])
+    return float(score) if type(score) in (int, float) and isinstance(score, int | float) else None
 
 
 _SCORE_FIRST = re.compile(r'\s*\{\s*"score"\s*:\s*("?)(0|[1-9][0-9]?)\1\s*,')
@@ -90,7 +97,7 @@ def _parse_broken(text: str) -> dict[str, Any] | None:
     of the object that can still be read makes the answer ambiguous, and the result None.
     """
     first = _SCORE_FIRST.match(text)
-    if first is None:
+    if first is None or len(_SECOND_GRADE.findall(text)) > 1 or _is_complete(text):
         return None
     value, position = {"score": int(first[2]), "reason": CUT}, first.end()
     decoder = json.JSONDecoder(strict=False)
@@ -108,3 +115,12 @@ def _parse_broken(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return value  # the object breaks off here
     return value
+
+
+def _is_complete(text: str) -> bool:
+    """Return whether a whole object stands at the beginning, so that more than its end follows."""
+    try:
+        json.JSONDecoder(strict=False).raw_decode(text.lstrip())
+    except (ValueError, RecursionError):
+        return False
+    return True
