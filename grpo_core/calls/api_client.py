@@ -44,6 +44,9 @@ _TOO_LARGE = re.compile(
 )
 """In the message of status 429: the request alone exceeds the limit, so that no waiting helps."""
 _AMOUNTS = re.compile(r"limit:? *(\d[\d,]*\d|\d).{0,40}requested:? *(\d[\d,]*\d|\d)", re.IGNORECASE)
+_TOKENS = re.compile(r"token|\bTPM\b", re.IGNORECASE)
+_CALLS = re.compile(r"\bRPM\b|requests|window|per (second|minute|hour|day)", re.IGNORECASE)
+"""What the amounts count: tokens, or calls, which say nothing of one request alone."""
 _LOAD = re.compile(
     r"overload|over capacity|at capacity|rate.?limit|too many (concurrent )?requests|throttl"
     r"|quota|slow down|server is busy|please wait|(try|retry).{0,20} later"
@@ -235,7 +238,7 @@ def exceeds_rate_limit(message: str) -> bool:
     It fails again after any pause. Where the message has the numbers, these decide.
     """
     numbers = _AMOUNTS.search(message)
-    if numbers is not None and re.search(r"token|\bTPM\b", message, re.IGNORECASE):
+    if numbers is not None and (_TOKENS.search(message) or not _CALLS.search(message)):
         limit, requested = (int(text.replace(",", "")) for text in numbers.groups())
         return requested > limit
     return _TOO_LARGE.search(message) is not None

@@ -71,7 +71,7 @@ class Asker:
         self._tokens = config.max_tokens if given is None else int(self._request[given])
         self._most_tokens = max(self._tokens, config.most_tokens)
         self._limited_since: float | None = None
-        self._last_limit = 0.0
+        self._active = 0
         self._said = set[str]()
         self.signs = 0
 
@@ -99,6 +99,20 @@ class Asker:
             EndpointAwayError: The endpoint was unavailable and did not come back in time, limits
                 its rate, or cuts its answers.
         """
+        if not self._active:  # what happened before a pause of the caller says nothing now
+            self._limited_since = None
+        self._active += 1
+        try:
+            return await self._repeated(
+                prompt, seed=seed, spent=spent, is_probe=is_probe, is_patient=is_patient
+            )
+        finally:
+            self._active -= 1
+
+    async def _repeated(
+        self, prompt: Prompt, *, seed: int, spent: Spent, is_probe: bool, is_patient: bool
+    ) -> tuple[float, str]:
+        """Return what `grade` returns."""
         tokens, limits = None, 0  # of tokens: those that this text leaves room for
         while True:
             limit = min(self._tokens, tokens or self._tokens)
@@ -223,9 +237,8 @@ class Asker:
             EndpointAwayError: The endpoint has graded nothing for too long, or asks to wait longer.
         """
         now, patience = time.monotonic(), self._config.patience_seconds
-        if self._limited_since is None or now - self._last_limit > patience:
+        if self._limited_since is None:
             self._limited_since = now
-        self._last_limit = now
         waited, asked = now - self._limited_since, error.retry_after or 0.0
         if waited + asked > patience or limits >= MOST_LIMITS:
             raise EndpointAwayError(

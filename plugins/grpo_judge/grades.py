@@ -97,7 +97,7 @@ def _parse_broken(text: str) -> dict[str, Any] | None:
     of the object that can still be read makes the answer ambiguous, and the result None.
     """
     first = _SCORE_FIRST.match(text)
-    if first is None or len(_SECOND_GRADE.findall(text)) > 1 or _is_complete(text):
+    if first is None or len(_SECOND_GRADE.findall(text)) > 1 or _has_more_behind(text):
         return None
     value, position = {"score": int(first[2]), "reason": CUT}, first.end()
     decoder = json.JSONDecoder(strict=False)
@@ -117,10 +117,10 @@ def _parse_broken(text: str) -> dict[str, Any] | None:
     return value
 
 
-def _is_complete(text: str) -> bool:
-    """Return whether a whole object stands at the beginning, so that more than its end follows."""
+def _has_more_behind(text: str) -> bool:
+    """Return whether something follows a whole object, which may then be a quoted one."""
     try:
-        json.JSONDecoder(strict=False).raw_decode(text.lstrip())
+        _, end = json.JSONDecoder(strict=False).raw_decode(text)
     except (ValueError, RecursionError):
         return False
-    return True
+    return bool(text[end:].strip())

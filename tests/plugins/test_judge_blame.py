@@ -351,10 +351,10 @@ def test_a_vote_of_a_candidate_that_makes_it_fail_is_a_vote_of_0(endpoint: Endpo
     def reply(asked: dict[str, Any]) -> Reply | str:
         return failed(413, "no") if asked["seed"] % 1000 in bad and not is_probe(asked) else good(7)
 
-    endpoint.reply, bad = reply, {0}
+    endpoint.reply, bad = reply, {0, 999}  # 999: a refusal is asked for once more
     (judgement,) = judged(endpoint.judge(votes=3, retries=1), "hello")
     assert (judgement.score, sorted(judgement.detail["votes"])) == (0.7, [0.0, 0.7, 0.7])
-    bad = {0, 1}
+    bad = {0, 1, 999}
     (judgement,) = judged(endpoint.judge(votes=3, retries=1), "hello")
     assert (judgement.score, judgement.error) == (0.0, None)
 
