@@ -139,7 +139,7 @@ class Connection:
                 return await self._result(client, name, arguments)
             try:
                 await self._server.list_tools(client)
-            except Exception:  # noqa: BLE001 - whatever it is, this request has no argument to blame
+            except Exception:  # noqa: BLE001 - this request has no argument to blame
                 is_available = False
             await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
         if not is_available:
