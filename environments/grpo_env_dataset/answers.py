@@ -27,7 +27,7 @@ class BadPatternError(BadAnswerError):
 
 
 class NoNumberError(BadAnswerError):
-    """A row has an answer, which is no number."""
+    """The answer of a row is not a number."""
 
 
 def answers_of(row: Row, *, field: str, pattern: str) -> tuple[str, ...]:

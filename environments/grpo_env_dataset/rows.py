@@ -25,7 +25,7 @@ class BadRowError(Exception):
 
         Args:
             problem: what is wrong, in the same words for all rows with this problem.
-            example: what was found in this row, where that tells more.
+            example: the content of this row, where that tells more.
         """
         super().__init__(problem)
         self.example = example

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def as_float(value: Any) -> float | None:
-    """Return a number as a float, infinite if it is beyond all floats; None if it is no number.
+    """Return a number as a float, infinite if it is beyond all floats; None for other values.
 
     Numbers are Python's, True and Decimal among them, and those of NumPy, PyTorch and their kin:
     scalars and arrays without axes, which have an empty shape. An array with one element is none,

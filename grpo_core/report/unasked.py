@@ -14,7 +14,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """Says why a task cannot be asked."""
+    """Holds a task that cannot be asked, and the reason."""
 
     key: TaskKey
     """The key of the task."""
