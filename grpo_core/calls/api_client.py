@@ -45,7 +45,10 @@ _TOO_LARGE = re.compile(
 """In the message of status 429: the request alone exceeds the limit, so that no waiting helps."""
 _AMOUNTS = re.compile(r"limit:? *(\d[\d,]*\d|\d).{0,40}requested:? *(\d[\d,]*\d|\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"token|\bTPM\b", re.IGNORECASE)
-_CALLS = re.compile(r"\bRPM\b|requests|window|per (second|minute|hour|day)", re.IGNORECASE)
+_CALLS = re.compile(
+    r"\bRPM\b|requests|window|per (second|minute|hour|day)|concurren|parallel|simultaneous|connection",
+    re.IGNORECASE,
+)
 """What the amounts count: tokens, or calls, which say nothing of one request alone."""
 _LOAD = re.compile(
     r"overload|over capacity|at capacity|rate.?limit|too many (concurrent )?requests|throttl"

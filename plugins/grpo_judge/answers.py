@@ -11,6 +11,8 @@ from grpo_core.calls.api_client import Kind, error_text, kind_of_failure
 
 MAX_TOKENS_COUNTED = 10**9
 """A token count above this for one answer is not plausible and is ignored."""
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+"""Fields in which servers put a model's thoughts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Answer:
     """The kind of failure if there is a fault."""
     status: int | None = None
     """The status that the body of a fault names."""
+    has_thoughts: bool = False
+    """Whether the endpoint sends thoughts in a field of their own."""
     tokens_in: int = 0
     """Tokens of the prompt."""
     tokens_out: int = 0
@@ -67,6 +71,7 @@ def read_answer(body: bytes) -> Answer:
         _text(message.get("content")),
         refused,
         is_cut=finish == "length",
+        has_thoughts=any(message.get(name) for name in _THOUGHT_FIELDS),
         tokens_in=tokens_in,
         tokens_out=tokens_out,
     )

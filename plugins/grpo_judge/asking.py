@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core.calls.api_client import ApiClient, CallError, Kind
-from grpo_core.calls.api_requests import LIMIT_FIELDS, limit_field, wants_other_limit_field
+from grpo_core.calls.api_requests import (
+    LIMIT_FIELDS,
+    has_no_credit,
+    limit_field,
+    wants_other_limit_field,
+)
 from grpo_judge.answers import Answer, read_answer
 from grpo_judge.grades import UnreadableError, grade
 from grpo_judge.llm_config import LLMConfig, request_fields
@@ -71,6 +76,7 @@ class Asker:
         self._tokens = config.max_tokens if given is None else int(self._request[given])
         self._most_tokens = max(self._tokens, config.most_tokens)
         self._limited_since: float | None = None
+        self._limited_for_good = ""
         self._active = 0
         self._said = set[str]()
         self.signs = 0
@@ -100,7 +106,7 @@ class Asker:
                 its rate, or cuts its answers.
         """
         if not self._active:  # what happened before a pause of the caller says nothing now
-            self._limited_since = None
+            self._limited_since, self._limited_for_good = None, ""
         self._active += 1
         try:
             return await self._repeated(
@@ -150,7 +156,7 @@ class Asker:
             raise self._failure(answer, str(error), tokens=tokens, began=began) from None
         if answer.is_cut:
             self.signs += 1
-        self._limited_since = None
+        self._limited_since, self._limited_for_good = None, ""
         self._outage.answered()
         return score, self._redact(reason, MAX_REASON_CHARS)
 
@@ -159,6 +165,10 @@ class Asker:
         if answer.refused:
             message = f"the text was refused: {answer.refused}"
             return CallError(self._redact(message, MAX_FAULT_CHARS), Kind.REFUSED)
+        if not (answer.fault or answer.content or "").strip():
+            why = "its content is empty"
+            if answer.has_thoughts:
+                why += ", and all of it stands in the field for thoughts"
         message = self._redact(
             f"the answer could not be read: {answer.fault or why}", MAX_FAULT_CHARS
         )
@@ -237,20 +247,34 @@ class Asker:
             EndpointAwayError: The endpoint has graded nothing for too long, or asks to wait longer.
         """
         now, patience = time.monotonic(), self._config.patience_seconds
+        if has_no_credit(error):
+            self._limited_for_good = f"{error}; no waiting helps"
+            raise EndpointAwayError(self._limited_for_good)
         if self._limited_since is None:
             self._limited_since = now
         waited, asked = now - self._limited_since, error.retry_after or 0.0
         if waited + asked > patience or limits >= MOST_LIMITS:
-            raise EndpointAwayError(
+            message = (
                 f"{error} (limited {limits} times; nothing was graded for {waited:.0f} s, and it "
                 f"asks for a pause of {asked:g} s; patience_seconds is {patience:g})"
             )
+            if waited > patience:
+                self._limited_for_good = message
+            raise EndpointAwayError(message)
         self._say(
             f"limits its rate ({error}): calls wait as it asks and are sent more slowly, at most "
             f"{self._endpoint.pace.per_minute:.0f} a minute for now; set "
             "judges.NAME.settings.per_minute to the rate that it allows",
             about="rate",
         )
+
+    def check_limited(self) -> None:
+        """Raise EndpointAwayError while the endpoint grades nothing for longer than its patience.
+
+        Calls that wait for their turn at the lowered rate would otherwise learn of it one by one.
+        """
+        if self._limited_for_good:
+            raise EndpointAwayError(self._limited_for_good)
 
     def _say(self, what: str, *, about: str) -> None:
         """Log a warning about the endpoint, once for each subject."""

@@ -67,6 +67,7 @@ class Grader:
             timeout_seconds=config.timeout_seconds,
             at_once=config.at_once,
             per_minute=config.per_minute,
+            check=lambda: self._asker.check_limited(),
             longest_pause_seconds=config.patience_seconds,
         )
         self._redact = self._endpoint.redact

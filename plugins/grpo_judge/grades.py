@@ -11,11 +11,18 @@ from grpo_judge.prompts import HIGHEST, LOWEST
 
 CUT = "(the judge's reason is cut or broken)"
 """Used as the reason if a judge's answer breaks off."""
+BOM = "\ufeff"
 _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _OPENING_FENCE = re.compile(r"(```+|~~~+)[ \t]*\w*[ \t]*\r?\n?")
-_LEAD_IN = re.compile(r"[^{}\n`]{1,100}:\s*\n\s*(?=\{)")
+_LEAD_IN = re.compile(r"[^{}\n`~]{1,100}:\s*\n\s*(?=\{|```|~~~)")
 """A line such as "Here is my grade:" before the JSON."""
+_QUOTING = re.compile(
+    r"\b(sa(ys?|id)|reads?|writes?|wrote|claim|ask|want|demand|quote|contain|state|tell|instruct"
+    r"|request|suggest|begin|start|end|include|imitate|pretend)(s|ed|ing)?\b",
+    re.IGNORECASE,
+)
+"""Words of a line that announces a grade which the text itself holds, and not the judge's."""
 _NUMBER_AS_TEXT = re.compile(rf"\s*(\d{{1,2}}(?:\.\d{{1,4}})?)\s*(/\s*{HIGHEST})?\s*", re.ASCII)
 _SECOND_GRADE = re.compile(r'\{\s*"score"')
 
@@ -39,8 +46,8 @@ def grade(answer: str | None) -> tuple[float, str]:
     Raises:
         UnreadableError: The answer holds no grade.
     """
-    rest, has_thoughts = _behind_thoughts((answer or "").strip())
-    text = _LEAD_IN.sub("", _without_fence(rest), count=1)
+    rest, has_thoughts = _behind_thoughts((answer or "").strip().removeprefix(BOM).strip())
+    text = _without_lead_in(_without_fence(_without_lead_in(rest)))
     parsed = parse_json(text)
     broken = None if has_thoughts else _parse_broken(text)
     value = parsed.value if parsed is not None else broken
@@ -61,6 +68,14 @@ def _behind_thoughts(text: str) -> tuple[str, bool]:
         return text[end.end() :].strip(), True
     has_thoughts = _THOUGHT.match(text) is not None
     return ("" if has_thoughts else text), has_thoughts
+
+
+def _without_lead_in(text: str) -> str:
+    """Return what follows a line that announces the judge's grade, or the text as it is."""
+    lead_in = _LEAD_IN.match(text)
+    if lead_in is None or _QUOTING.search(lead_in[0]):
+        return text
+    return text[lead_in.end() :]
 
 
 def _without_fence(text: str) -> str:

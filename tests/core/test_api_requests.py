@@ -109,6 +109,8 @@ def test_what_an_endpoint_refuses_otherwise_moves_no_bound(
         ("The request is too large for your tier", 429, True),
         ("Rate limit reached (TPM): Limit 1000, Used 900, Requested 200.", 429, False),
         ("Rate limit reached (RPM): Limit 3, Requested 1.", 429, False),
+        ("Concurrency limit: 5, requested: 8", 429, False),
+        ("Limit of open connections: limit 5, requested 8", 429, False),
         ("Request too large", 413, False),
     ],
 )  # fmt: skip
