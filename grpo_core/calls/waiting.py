@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Awaitable
@@ -38,5 +39,16 @@ def _loop() -> asyncio.AbstractEventLoop:
         loop = _loops.get(os.getpid())
         if loop is None:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="grpo-waiting", daemon=True).start()
+            threading.Thread(target=_run, args=(loop,), name="grpo-waiting", daemon=True).start()
     return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run an event loop for ever.
+
+    Code that exits ends `run_forever`, but must not leave all later callers waiting; its own caller
+    gets the exception.
+    """
+    while True:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()

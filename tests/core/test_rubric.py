@@ -218,3 +218,19 @@ def test_anything_else_is_no_reward(score: Any) -> None:
 @pytest.mark.parametrize("score", [1 - 1e-8, 0.999999, numpy.float32(0.9999999)])
 def test_a_value_that_is_not_1_does_not_pass(score: Any) -> None:
     assert not Rubric({"part": lambda: score}, passed="part")().passed
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_an_async_function_that_exits_keeps_no_later_one_waiting(
+    error: type[BaseException],
+) -> None:
+    async def exits() -> float:
+        raise error
+
+    async def works() -> float:
+        await asyncio.sleep(0)
+        return 1.0
+
+    with pytest.raises(error):
+        Rubric({"exits": exits})()
+    assert Rubric({"works": works})().total == 1.0
