@@ -16,6 +16,10 @@ from grpo_env_dataset.rows import BadRowError, Row
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 """Categories of characters of which a text without any other is empty to a reader."""
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(
+    map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
+"""Characters of other categories that cannot be seen: fillers, and selectors of a variant."""
 
 
 class BadAnswerError(BadRowError):
@@ -89,7 +93,9 @@ def _text(value: Any, name: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Return whether a text has nothing that can be seen, also if it has characters."""
-    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+    return all(
+        character in _UNSEEN or unicodedata.category(character) in _INVISIBLE for character in text
+    )
 
 
 def is_same_text(answer: str, reference: str) -> bool:

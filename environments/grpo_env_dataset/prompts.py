@@ -33,8 +33,8 @@ class Prompt:
             BadPromptError: a field that it names is missing, or holds nothing.
         """
         try:
-            for name in self._fields:
-                value, _ = string.Formatter().get_field(name, (), row)
+            values = [string.Formatter().get_field(name, (), row)[0] for name in self._fields]
+            for name, value in zip(self._fields, values, strict=True):
                 if value is None or (isinstance(value, float) and math.isnan(value)):
                     empty = "null" if value is None else "NaN"
                     raise BadPromptError(f"the field {name!r} of env.prompt is {empty}")
@@ -47,7 +47,15 @@ class Prompt:
             ) from None
         if is_blank(text):
             raise BadPromptError(f"env.prompt {self._template!r} gives an empty text")
+        if values and all(map(_is_empty, values)):
+            names = " and ".join(map(repr, dict.fromkeys(self._fields)))
+            raise BadPromptError(f"the row has nothing in {names}, which env.prompt asks")
         return text
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a value has nothing to read: a blank text, or a list or object of nothing."""
+    return is_blank(value) if isinstance(value, str) else value in ([], {})
 
 
 def _fields(template: str) -> Iterator[str]:

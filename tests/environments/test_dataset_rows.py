@@ -120,6 +120,25 @@ def test_an_answer_that_no_reply_could_give_is_refused(
     assert one_row('"a</answer>"', tag="").size("train") == 1
 
 
+@pytest.mark.parametrize("blank", ["\u3164", "\u2800", "\ufe0f", "\u034f\u200b"])
+def test_characters_that_nobody_sees_are_no_answer(
+    one_row: Callable[..., Environment[Any]], blank: str
+) -> None:
+    with pytest.raises(ConfigError, match="the field 'answer' is empty"):
+        one_row(json.dumps(blank))
+
+
+@pytest.mark.parametrize("question", ['""', '" "', "[]", "{}"])
+def test_a_row_that_puts_nothing_into_the_prompt_is_refused(tmp_path: Path, question: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"question": {question}, "hint": "", "answer": "1"}}')
+    with pytest.raises(ConfigError, match="row 1 of rows.jsonl: the row has nothing in 'question'"):
+        dataset(path=str(path), prompt="Answer this: {question} {hint}", eval_share=0.0)
+    path.write_text('{"question": "Why?", "hint": "", "answer": "1"}')
+    env = dataset(path=str(path), prompt="Answer this: {question} {hint}", eval_share=0.0)
+    assert env.size("train") == 1
+
+
 def test_held_out_rows_are_looked_at_too(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(line(1, '"2"'))
     (tmp_path / "eval.jsonl").write_text(f"{line(1, '2')}\n{line(2, 'null')}")
