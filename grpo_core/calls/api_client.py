@@ -46,7 +46,8 @@ _TOO_LARGE = re.compile(
 _AMOUNTS = re.compile(r"limit:? *(\d[\d,]*\d|\d).{0,40}requested:? *(\d[\d,]*\d|\d)", re.IGNORECASE)
 _TOKENS = re.compile(r"token|\bTPM\b", re.IGNORECASE)
 _CALLS = re.compile(
-    r"\bRPM\b|requests|window|per (second|minute|hour|day)|concurren|parallel|simultaneous|connection",
+    r"\bRPM\b|requests|window|per (second|minute|hour|day)|concurren|parallel|simultaneous"
+    r"|connection",
     re.IGNORECASE,
 )
 """What the amounts count: tokens, or calls, which say nothing of one request alone."""

@@ -132,7 +132,7 @@ def test_characters_that_nobody_sees_are_no_answer(
 def test_a_row_that_puts_nothing_into_the_prompt_is_refused(tmp_path: Path, question: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"question": {question}, "hint": "", "answer": "1"}}')
-    with pytest.raises(ConfigError, match="row 1 of rows.jsonl: the row has nothing in 'question'"):
+    with pytest.raises(ConfigError, match=r"row 1 of rows\.jsonl: the row has nothing in"):
         dataset(path=str(path), prompt="Answer this: {question} {hint}", eval_share=0.0)
     path.write_text('{"question": "Why?", "hint": "", "answer": "1"}')
     env = dataset(path=str(path), prompt="Answer this: {question} {hint}", eval_share=0.0)
