@@ -176,6 +176,30 @@ def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path: Path) ->
     assert "for 1 of the 4 tasks" in warning
 
 
+class Interrupted(Lines):
+    """Requests a stop while its first verdict is made."""
+
+    verdicts = 0
+    trainer: Trainer | None = None
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        self.verdicts += 1
+        assert self.trainer is not None
+        self.trainer.request_stop()
+        return super().verify(task, rollout)
+
+
+def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_path: Path) -> None:
+    settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
+    env = Interrupted()
+    config = build_config([{**settings, "environment": "lines"}])
+    env.trainer = trainer = Trainer(config, env, folder=tmp_path / "run")
+    trainer.run()
+    assert env.verdicts == 2  # as it was written, and as it was read back, of the first task
+    assert trainer.end is not None
+    assert (trainer.end.reason, trainer.end.step) == ("a stop was requested", 0)
+
+
 @pytest.mark.parametrize("kind", ["byte-level", "special tags", "special tags, metaspace first"])
 def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) -> None:
     settings = model(tmp_path / "model", KINDS[kind]())

@@ -98,7 +98,6 @@ class RemotePolicy:
         self._cache: JsonStore | None = None
         if cache is not None:
             self._cache = JsonStore(cache, item="completion", alternative="name another --cache")
-        """When the server wants to be asked again, on the monotonic clock."""
         self._is_proven = False
         """Whether the server has answered a request with these settings."""
         self._proving = asyncio.Lock()

@@ -78,14 +78,21 @@ async def check_references(
 async def _check_environment(
     actor: Actor, keys: Sequence[TaskKey], *, warnings: list[str], faults: list[str]
 ) -> None:
-    """Add at most one text to `warnings` or `faults`, about the first reference that is changed."""
+    """Add at most one text to `warnings` or `faults`, about the first reference that is changed.
+
+    A requested stop ends the check.
+    """
     tasks = await actor.sources.tasks(keys)
     references = await actor.sources.references(tasks)
     answers = [
         (task, answer) for task, answer in zip(tasks, references, strict=True) if answer is not None
     ]
     changed = [lost for task, answer in answers if (lost := _lost(actor, task, answer)) is not None]
-    judged = [(lost, *await _verdicts(actor, lost)) for lost in changed]
+    judged = []
+    for lost in changed:
+        if actor.stop.is_made:  # a verifier may be slow
+            return
+        judged.append((lost, *await _verdicts(actor, lost)))
     wrong = [each for each in judged if _is_wrong(*each[1:])]
     if wrong and len(wrong) == len(answers):
         faults.append(_fault(*wrong[0], tried=len(answers)))

@@ -28,8 +28,9 @@ SECONDS = 30.0
 """How long the tasks of a split are looked at; the others are looked at when they are drawn."""
 _MOST = 200_000
 """Most tasks of a split that are looked at."""
-_CHUNK = 256
-"""Tasks that are looked at between two looks at the clock."""
+_FIRST_CHUNK, _CHUNK = 4, 256
+"""Tasks that are looked at between two looks at the clock, at first and at most: making a task may
+take long."""
 _SHOW_SECONDS = 5.0
 """Seconds between two messages about how far the look has come."""
 _COMPARED, _TWINS = 200, 8
@@ -186,7 +187,8 @@ async def _look_at(
     own_keys, rows = actor.ranks.share(keys), list[tuple[TaskKey, bytes, Unasked | None]]()
     started = shown = time.monotonic()
     failure = ""
-    for start in range(0, len(own_keys), _CHUNK):
+    chunk = _FIRST_CHUNK
+    while left := own_keys[len(rows) : len(rows) + chunk]:
         now = time.monotonic()
         if now - started > SECONDS or actor.stop.is_made:
             break
@@ -195,13 +197,14 @@ async def _look_at(
             done = len(rows) * actor.ranks.size
             journal.say(f"looking at the prompts before the first step: {done} of {len(keys)}")
         try:
-            tasks = await actor.sources.tasks(own_keys[start : start + _CHUNK])
+            tasks = await actor.sources.tasks(left)
         except GrpoError as error:  # which all processes have to hear of
             failure = str(error)
             break
         for task in tasks:
             unasked = actor.askable.examine(task) if examine else None
             rows.append((task.key, _digest(normalized_prompt(task)), unasked))
+        chunk = min(2 * chunk, _CHUNK)
     return _merged(actor, rows, failure)
 
 
