@@ -57,6 +57,10 @@ _HINTS = {
     429: "add credit to the account",
 }
 """What to do about a status."""
+_SETTINGS_HINT = (
+    "it refuses a short text, too, so that a setting is the cause: lower --max-new-tokens, or "
+    "leave out a field by --request FIELD=null"
+)
 _OTHER_HINT = "leave out a field that it does not know by --request FIELD=null"
 _logger = logging.getLogger(__name__)
 
@@ -193,7 +197,7 @@ class RemotePolicy:
                 await self._asked({**body, **prompt}, is_chat)
             except CallError as error:
                 if error.kind is Kind.REFUSED:
-                    raise self._rejection(error) from None
+                    raise self._rejection(error, hint=_SETTINGS_HINT) from None
                 raise
 
     async def _asked(self, body: Mapping[str, Any], is_chat: bool) -> tuple[Any, int]:
@@ -278,8 +282,8 @@ class RemotePolicy:
                 raise StoppedError
             await asyncio.sleep(min(left, _TICK_SECONDS))
 
-    def _rejection(self, error: CallError) -> ConfigError:
-        hint = _HINTS.get(error.status or 0, _OTHER_HINT)
+    def _rejection(self, error: CallError, *, hint: str = "") -> ConfigError:
+        hint = hint or _HINTS.get(error.status or 0, _OTHER_HINT)
         return ConfigError(
             f"the endpoint {self._settings.endpoint} refuses the request: {error}; {hint}"
         )
