@@ -165,4 +165,7 @@ def _state(version: str, specifiers: list[Specifier]) -> State:
 
 def _is_minor_cap(specifier: Specifier, release: Version) -> bool:
     """Return whether a bound such as <2.14 ends within the major version of the release."""
-    return specifier.operator in ("<", "<=") and Version(specifier.version).major == release.major
+    if specifier.operator not in ("<", "<="):
+        return False
+    bound = Version(specifier.version)
+    return bound.major == release.major and bound > Version(str(bound.major))
