@@ -39,7 +39,7 @@ def tests(*paths: str) -> tuple[str, ...]:
 
 CORE_TESTS = tests(
     *(f"tests/core/test_{name}.py" for name in ("plugins", "agreement", "extract", "overrides")),
-    *(f"tests/core/test_{name}.py" for name in ("runlog", "cache", "cli_env", "versions")),
+    *(f"tests/core/test_{name}.py" for name in ("runlog", "cache", "versions")),
 )
 
 

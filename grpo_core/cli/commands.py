@@ -219,10 +219,8 @@ class LazyCommand(TyperCommand):
         Raises:
             VersionError: a package that is always needed has a version that is not supported.
         """
-        # Imported here, since `grpo --help` compares no versions.
-        from grpo_core.plugins.versions import check_versions
-
-        check_versions(ROOT)
+        # `grpo --help` compares no versions, so it does not import this either.
+        import_module("grpo_core.plugins.versions").check_versions(ROOT)
         app = import_module(self._module).app
         command: Any = typer.main.get_group(app).commands[self.name or ""]
         command.callback = printable_streams()(command.callback)
