@@ -75,6 +75,7 @@ PUBLIC_MODULES = {
     "grpo_core.protocol.tools",  # for a reply of one's own that answers calls
     "grpo_core.protocol.endpoint",  # what an endpoint is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
+    "grpo_core.plugins.versions",  # a check before an import inside a function
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
     "grpo_core.train.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
     "grpo_core.verify.local",  # the far end of an executor

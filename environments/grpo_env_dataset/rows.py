@@ -13,6 +13,7 @@ from typing import Any
 
 from grpo_core import ConfigError, MissingExtraError, held_out
 from grpo_core.config.user_files import user_values
+from grpo_core.plugins.versions import check_versions
 
 Row = dict[str, Any]
 
@@ -124,6 +125,7 @@ def load_published(name: str, subset: str, split: str) -> Table:
         MissingExtraError: The package `datasets` is not installed.
         ConfigError: The dataset cannot be loaded.
     """
+    check_versions(f"env.name={name!r}", "datasets")
     try:
         import datasets
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from grpo_core import ConfigError, MissingExtraError
 from grpo_core.config.user_files import user_values
 from grpo_core.extract import parse_decimal
+from grpo_core.plugins.versions import check_versions
 
 DATASET, SUBSET = "openai/gsm8k", "main"
 FILES: Mapping[str, str] = {"train": "train.jsonl", "eval": "test.jsonl"}
@@ -94,6 +95,7 @@ def from_hub(split: str) -> list[Problem]:
         MissingExtraError: The package `datasets` is not installed.
         ConfigError: The dataset cannot be loaded.
     """
+    check_versions("GSM8K from the hub", "gsm8k")
     try:
         import datasets
     except ModuleNotFoundError as error:

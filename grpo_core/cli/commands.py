@@ -214,7 +214,13 @@ class LazyCommand(TyperCommand):
         self._module = entry.module
 
     def load(self) -> Any:
-        """Import the command's module, and return the command as typer builds it."""
+        """Import the command's module, and return the command as typer builds it.
+
+        Raises:
+            VersionError: a package that is always needed has a version that is not supported.
+        """
+        # `grpo --help` compares no versions, so it does not import this either.
+        import_module("grpo_core.plugins.versions").check_versions(ROOT)
         app = import_module(self._module).app
         command: Any = typer.main.get_group(app).commands[self.name or ""]
         command.callback = printable_streams()(command.callback)

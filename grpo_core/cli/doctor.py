@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -14,6 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from grpo_core import __version__
 from grpo_core.calls.deadline import DeadlineError, wait_for, within
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
@@ -21,12 +21,15 @@ from grpo_core.config.settings import ExecutorConfig
 from grpo_core.kit.plugins import all_statuses
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_executor
+from grpo_core.plugins.versions import Package, declared_extras, install_command, packages
 from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
 from grpo_core.protocol.executor import Executor
 
 app = typer.Typer()
 
-PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
+CORE = "grpo-core"
+COLLECTIONS = ("all", "test")
+"""The extras that collect others, or that are for the project itself."""
 DAEMON_SECONDS = 5.0
 """The timeout in seconds for the Docker daemon."""
 EXECUTOR_SECONDS = 120.0
@@ -93,11 +96,30 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name in PACKAGES:
-        try:
-            yield Finding(name, "ok", importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, "missing", "not installed; pip install 'grpo-core[train]'")
+    """Compare each package of the base and of the installed extras with its range."""
+    yield Finding(CORE, "ok", __version__)
+    listed = {package.name: package for package in packages(CORE)}
+    for extra in declared_extras(CORE):
+        of_extra = packages(CORE, extra)
+        missing = [package.name for package in of_extra if package.state == "missing"]
+        listed |= {p.name: p for p in of_extra if not missing or p.state == "outside"}
+        if missing and extra not in COLLECTIONS:
+            text = f"{', '.join(missing)} not installed; pip install '{CORE}[{extra}]'"
+            yield Finding(f"[{extra}]", "missing", text)
+    for package in sorted(listed.values(), key=lambda package: package.name.lower()):
+        yield _package(package)
+
+
+def _package(package: Package) -> Finding:
+    """Return the line about an installed package."""
+    found = f"{package.version or 'its metadata has no version'} ({package.range or 'any'})"
+    if package.state in ("outside", "missing"):
+        return Finding(package.name, "problem", f"{found}; {install_command([package])}")
+    if package.state == "unknown":
+        command = f"pip install --force-reinstall '{package.requirement}'"
+        return Finding(package.name, "problem", f"{found}; {command}")
+    newer = " is newer than what was tried" if package.state == "newer" else ""
+    return Finding(package.name, "ok", found + newer)
 
 
 def _hardware() -> Iterator[Finding]:

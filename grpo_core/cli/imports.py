@@ -1,4 +1,4 @@
-"""Import the packages of the extra "train", which takes seconds."""
+"""Import the packages of the extra "train", which takes seconds, once their versions are right."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from grpo_core.cli.output import remark
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.errors import MissingExtraError
 
 
@@ -19,7 +21,10 @@ def needs_training(what: str) -> Iterator[None]:
 
     Raises:
         MissingExtraError: a package of the extra is not installed.
+        VersionError: a package has a version that is not supported.
     """
+    if newer := check_versions(what, "train"):
+        remark(newer)
     with nullcontext() if "torch" in sys.modules else _without_collection():
         try:
             yield

@@ -19,8 +19,8 @@ from grpo_core.cli.output import (
     remark,
 )
 from grpo_core.kit.plugins import PluginStatus, all_statuses
-from grpo_core.plugins.extras import missing_packages
 from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.versions import packages
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, Kind
 from grpo_core.protocol.spec import extra_owner
 
@@ -122,7 +122,8 @@ def _install_command(distribution: str, extra: str | None) -> str | None:
     if extra is None:
         return None
     owner = extra_owner(distribution, extra)
-    return f"pip install '{owner}[{extra}]'" if missing_packages(owner, extra) else None
+    is_missing = any(package.state == "missing" for package in packages(owner, extra))
+    return f"pip install '{owner}[{extra}]'" if is_missing else None
 
 
 def _environment_row(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -20,10 +20,11 @@ from typing import Any
 import pluggy
 
 from grpo_core.calls.isolation import ForeignError, isolated
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol import hookspecs
 from grpo_core.protocol.errors import GrpoError, PluginError, UnknownNameError
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, PROJECT, Event, Kind
-from grpo_core.protocol.spec import Spec, names_file
+from grpo_core.protocol.spec import Spec, extra_owner, names_file
 
 _BUNDLED = "grpo-core"
 """The distribution whose plugins come first."""
@@ -179,9 +180,13 @@ class PluginHost:
         Raises:
             UnknownNameError: there is no such component.
             PluginError: its plugin cannot be used, or its import fails.
+            VersionError: a package of its extra has a version that is not supported.
         """
         offer = None if names_file(name) else self.find(kind, name)
         spec = offer.spec if offer else _file_spec(name)
+        if spec.extra:
+            owner = extra_owner(spec.distribution, spec.extra)
+            check_versions(repr(spec.name), spec.extra, distribution=owner)
         try:
             return isolated(spec.load)
         except ForeignError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.errors import ConfigError, MissingExtraError
 from grpo_core.runs.lines import JsonObject, finite
 
@@ -35,10 +36,12 @@ def write_inspect_log(
     Raises:
         ConfigError: the name ends otherwise.
         MissingExtraError: inspect-ai is not installed.
+        VersionError: its version is not supported.
         OSError: the file cannot be written.
     """
     if path.suffix not in (".eval", ".json"):
         raise ConfigError(f"the name of a log of inspect-ai ends with .eval or .json, not {path}")
+    check_versions("--to inspect", "inspect")
     try:
         from inspect_ai.log import EvalLog, write_eval_log
     except ModuleNotFoundError as error:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.agent import AgentEnvironment, set_access
 from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.episode import Episode
@@ -117,6 +118,7 @@ def _load_openai() -> Any:
     Raises:
         MissingExtraError: it is missing.
     """
+    check_versions("an agent", "serve")
     try:
         import openai
         import openai.resources.chat

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from grpo_core import ConfigError, DescribedTool, GrpoError, MissingExtraError, Session
+from grpo_core.plugins.versions import check_versions
 from grpo_mcp.jailed import session_transport
 
 if TYPE_CHECKING:
@@ -222,6 +223,7 @@ def _imported() -> type[Client]:
     Raises:
         MissingExtraError: the SDK is not installed.
     """
+    check_versions("an MCP server", "mcp")
     try:
         from mcp import Client
     except ImportError as error:

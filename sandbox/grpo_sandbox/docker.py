@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import SESSION_PORT, ConfigError, MissingExtraError
+from grpo_core.plugins.versions import check_versions
 from grpo_sandbox import image
 from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
@@ -379,6 +380,7 @@ def _mount(bridge: Bridge) -> Any:
 
 
 def _client() -> Any:
+    check_versions("the sandbox 'docker'", "sandbox")
     try:
         import docker
     except ModuleNotFoundError:

@@ -24,7 +24,13 @@ MEMBER = "grpo_tiny_model/tiny.Q4_1.gguf"
 
 def write_gguf(path: Path) -> None:
     """The weights of `tiny_model` in Q4_1, as the published model has them, with a byte-level BPE vocabulary."""
-    letters = [*SPECIAL, "<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ"]
+    letters = [
+        *SPECIAL,
+        "<|endoftext|>",
+        *sorted(pre_tokenizers.ByteLevel.alphabet()),
+        "ĠĠ",
+        "ĠĠĠĠ",
+    ]
     model = tiny_model(vocab=len(letters))
     config = model.config
     writer = GGUFWriter(path, "llama")
@@ -41,7 +47,8 @@ def write_gguf(path: Path) -> None:
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(letters)
     writer.add_token_types([3 if letter.startswith("<|") else 1 for letter in letters])
-    writer.add_token_merges(["Ġ Ġ"])
+    # transformers reads a list with a single entry as text until 5.16.
+    writer.add_token_merges(["Ġ Ġ", "ĠĠ ĠĠ"])
     writer.add_bos_token_id(config.bos_token_id)
     writer.add_eos_token_id(config.eos_token_id)
     writer.add_unk_token_id(SPECIAL.index(UNK))

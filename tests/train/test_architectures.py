@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import cache_utils
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Request
@@ -37,7 +38,10 @@ SOME = [
 
 def all_types() -> list[Any]:
     types = architectures.causal_types()
-    assert set(SOME) <= set(types)
+    if not hasattr(cache_utils, "DummyLayer"):  # before 5.23: some architectures came later
+        assert set(SOME) - set(types) <= {"deepseek_v32"}
+    else:
+        assert set(SOME) <= set(types)
     return [t if t in SOME else pytest.param(t, marks=pytest.mark.heavy) for t in types]
 
 

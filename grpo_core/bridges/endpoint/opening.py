@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from grpo_core.bridges.endpoint.types import EvaluationSettings
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.verify.sources import Sources
 
@@ -39,6 +40,7 @@ def open_evaluation(
         MissingExtraError: a package is not installed.
         ConfigError: the folder cannot be used, or holds an evaluation with other settings.
     """
+    check_versions("grpo eval --endpoint", "judge")
     try:
         from grpo_core.bridges.endpoint.evaluation import Evaluation, identity
         from grpo_core.bridges.endpoint.folder import EvalFolder

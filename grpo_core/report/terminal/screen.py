@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.errors import GrpoError, MissingExtraError
 from grpo_core.report.html.opened import OpenRun
 
@@ -11,8 +12,10 @@ def show_in_terminal(run: OpenRun) -> None:
 
     Raises:
         MissingExtraError: textual is not installed.
+        VersionError: its version is not supported.
         GrpoError: the screen ended by a fault; its report stands in the terminal.
     """
+    check_versions("grpo watch --text", "watch")
     try:
         from grpo_core.report.terminal.dashboard import Dashboard
     except ModuleNotFoundError as error:

@@ -13,9 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
-from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import DynamicCache, cache_utils
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
+_EMPTY_LAYERS: tuple[type, ...] = (
+    (cache_utils.DummyLayer,) if hasattr(cache_utils, "DummyLayer") else ()
+)
+"""The classes of layers that hold nothing, such as one that reads the keys of another layer.
+
+transformers has them from 5.23 on; caches of older versions have no entry for such a layer.
+"""
 SPARE = 32
 """Least number of tokens that a new buffer has room for beyond those that it holds."""
 
@@ -79,12 +86,12 @@ def open_cache(model: Any) -> DynamicCache:
 
 def keeps_everything(cache: DynamicCache) -> bool:
     """Return True if the cache is a growing one, which can be widened and joined."""
-    return all(type(layer) in (GrowingLayer, DummyLayer) for layer in cache.layers)
+    return all(type(layer) in (GrowingLayer, *_EMPTY_LAYERS) for layer in cache.layers)
 
 
 def _growing_layer(layer: Any) -> Any:
     """Return a growing layer in place of one of transformers."""
-    if type(layer) is DummyLayer:  # shares the keys and values of another layer
+    if type(layer) in _EMPTY_LAYERS:
         return layer
     if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
         raise TypeError(f"a {type(layer).__name__} keeps more than keys and values")

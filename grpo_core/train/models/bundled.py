@@ -24,6 +24,7 @@ from grpo_core.config.modelcache import Alias, Wheel, missing_files, models_fold
 from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.once import build_once
 from grpo_core.train.models.progress import Report
+from grpo_core.train.models.quantized import unpacking_arguments
 from grpo_core.train.models.quiet import load_whole, quiet_loading
 
 
@@ -135,7 +136,7 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
             transformers.AutoModelForCausalLM,
             folder_name,
             **names,
-            quantization_config=transformers.GgufConfig(dequantize=True),
+            **unpacking_arguments(),
             dtype=torch.bfloat16,
         ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)

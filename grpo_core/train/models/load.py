@@ -122,7 +122,7 @@ def load_model(
             source.name, quantization, dtype, device, gguf=source.gguf_file is not None
         )
     elif source.gguf_file is not None:
-        arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
+        arguments |= quantized.unpacking_arguments()
     try:
         model = load_whole(_auto_class(masked=masked), local_folder(source), **arguments)
     except (OSError, ValueError) as error:

@@ -55,6 +55,16 @@ def loading_arguments(
     }
 
 
+def unpacking_arguments() -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that unpack the weights of a GGUF file.
+
+    transformers has a config for it from 5.17 on; older versions always unpack them.
+    """
+    if not hasattr(transformers, "GgufConfig"):
+        return {}
+    return {"quantization_config": transformers.GgufConfig(dequantize=True)}
+
+
 def patch_bitsandbytes(model: Any) -> None:
     """Switch off two behaviours of bitsandbytes.
 
