@@ -8,10 +8,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from grpo_core.extract import parse_decimal, ungrouped
+from grpo_core.extract import parse_answer_number, parse_decimal, ungrouped
 from grpo_env_dataset.rows import BadRowError, Row
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
@@ -106,11 +107,12 @@ def _folded(text: str) -> str:
 
 
 def is_same_number(answer: str, reference: str) -> bool:
-    """Return whether an answer is the same decimal number as a reference, which is a number."""
+    """Return whether an answer is the same number as a reference, which is a decimal number."""
     right = parse_decimal(ungrouped(reference))
     if right is None:
         raise ValueError(f"the reference {reference!r} is not a number")
-    return parse_decimal(ungrouped(answer)) == right
+    is_whole = right == right.to_integral_value()
+    return parse_answer_number(answer, fractions=not is_whole) == Fraction(right)
 
 
 def check_number(answers: tuple[str, ...], field: str) -> None:

@@ -1,0 +1,148 @@
+"""Find answers in blocks between code fences, as CommonMark has them.
+
+Of several blocks one is chosen by its marks alone: its label, its place, and what its lines or its
+first character look like. Whether a block parses, runs or scores never matters; otherwise a policy
+could write a safe answer first and a daring one last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from grpo_core.extract.blocks import WHITE_SPACE, Block, NoAnswer
+
+_BYTE_ORDER_MARK = "\ufeff"
+_FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})(?P<info>.*)")
+_LIST_MARKER = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?=```|~~~)")
+_LABEL = re.compile(r"\{?[\s.]*([^\s{},:=]*)")
+"""The language in python, {.python}, {python, echo=FALSE} and python:a.py."""
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+_SHOWN_LABELS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FencedBlocks:
+    """Holds the blocks of a text."""
+
+    closed: tuple[Block, ...]
+    """The blocks in order."""
+    is_cut: bool
+    """Whether a fence is never closed: the text was cut off, so what follows it does not count."""
+
+
+def fenced_blocks(text: str) -> FencedBlocks:
+    """Return the blocks between code fences (``` or ~~~) of a text.
+
+    A fence is alone on its line, behind white space or the marker of a list item. The closing one
+    has the same characters, at least as many, and no label.
+    """
+    blocks: list[Block] = []
+    fence, label, start, indent = "", "", 0, 0
+    lines: list[str] = []
+    for match in _LINE.finditer(text):
+        line = match.group().rstrip("\r\n")
+        if fence:
+            stripped = line.strip(WHITE_SPACE)
+            if len(stripped) >= len(fence) and not stripped.strip(fence[0]):
+                end = match.start() + len(line)
+                blocks.append(Block(_content(lines, indent), start, end, label))
+                fence = ""
+            else:
+                lines.append(line)
+        elif opened := _opening(line):
+            fence, label, indent = opened
+            start, lines = match.start(), []
+    return FencedBlocks(tuple(blocks), bool(fence))
+
+
+def find_code(
+    text: str, *, languages: Collection[str] = (), binds: str | None = None
+) -> Block | NoAnswer:
+    """Return the block of code that is the answer, or why there is none.
+
+    Blocks with one of the languages go first; one without a label counts only where no block has
+    one of them, since it often shows the output. Of several, the last one that binds a name counts,
+    and the last one if none does. A block that is never closed was cut off and does not count.
+
+    Args:
+        text: the text to search.
+        languages: the labels to accept, "" for a fence without one; all if empty.
+        binds: a name, such as that of the function that is asked for. A block binds it if one of
+            its lines defines it without an indent (`def`, `async def`, `class` or an assignment),
+            whatever the other lines are. None: the last block counts.
+    """
+    fenced = fenced_blocks(text)
+    candidates = labelled_first(fenced.closed, languages)
+    if not candidates:
+        return NoAnswer(why_no_block(text, fenced, languages))
+    if binds is not None:
+        pattern = re.compile(
+            rf"(?:(?:async[ \t]+)?def|class)[ \t]+{re.escape(binds)}\b"
+            rf"|{re.escape(binds)}[ \t]*(?::[^=\n]*)?=(?!=)"
+        )
+        binding = [b for b in candidates if any(map(pattern.match, b.content.split("\n")))]
+        candidates = binding or candidates
+    return candidates[-1]
+
+
+def fenced_code(text: str, *, languages: Collection[str] = ()) -> Block | None:
+    """Return the block that `find_code` finds, or None if there is none."""
+    block = find_code(text, languages=languages)
+    return block if isinstance(block, Block) else None
+
+
+def _opening(line: str) -> tuple[str, str, int] | None:
+    """Return marks, label and indent of an opening fence; None for any other line."""
+    rest = line.lstrip(" \t" + _BYTE_ORDER_MARK)
+    if marker := _LIST_MARKER.match(rest):
+        rest = rest[marker.end() :]
+    match = _FENCE.match(rest)
+    if match is None or (match["marks"][0] == "`" and "`" in match["info"]):
+        return None
+    info = match["info"].strip(WHITE_SPACE + _BYTE_ORDER_MARK)
+    label = _LABEL.match(info)
+    name = label.group(1) if label is not None else ""
+    indent = len(line) - len(rest) - line.count(_BYTE_ORDER_MARK, 0, len(line) - len(rest))
+    return match["marks"], (name or info).lower(), indent
+
+
+def _content(lines: list[str], indent: int) -> str:
+    """Return the lines of a block without its fence's indent, and without one of their own.
+
+    Args:
+        lines: the lines without their ends.
+        indent: how many characters precede the opening fence in its line.
+    """
+    lines = [line[min(indent, _indent_of(line)) :] for line in lines]
+    if lines:
+        lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+    margin = min((_indent_of(line) for line in lines if line.strip()), default=0)
+    return "\n".join(line[margin:] if line.strip() else line for line in lines)
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
+
+
+def labelled_first(blocks: Sequence[Block], languages: Collection[str]) -> Sequence[Block]:
+    """Return the blocks with one of the languages, or else those without a label, if accepted."""
+    if not languages:
+        return blocks
+    accepted = [block for block in blocks if block.language in languages]
+    return [block for block in accepted if block.language] or accepted
+
+
+def why_no_block(text: str, fenced: FencedBlocks, languages: Collection[str]) -> str:
+    """Return what was looked for between fences, and what was there."""
+    wanted = " or ".join(sorted(language for language in languages if language)[:_SHOWN_LABELS])
+    if fenced.closed:
+        labels = list(dict.fromkeys(f"{block.language!r:.30}" for block in fenced.closed))
+        what = f"only blocks labelled {', '.join(labels[:_SHOWN_LABELS])}"
+    elif fenced.is_cut:
+        what = "one that is never closed"
+    else:
+        what = "none" if text.strip() else "none, the text is empty"
+    named = f" labelled {wanted}" if wanted else ""
+    return f"looked for a block between code fences{named}: found {what}"
