@@ -106,13 +106,26 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFD", decomposed.casefold())
 
 
+def read_number(answer: str, reference: str) -> Fraction | None:
+    """Return the number in an answer; None if it is not one number.
+
+    Args:
+        answer: the answer.
+        reference: the right one. A fraction such as 3/4 is a number only if this is not whole.
+    """
+    return parse_answer_number(answer, fractions=_value(reference).denominator > 1)
+
+
 def is_same_number(answer: str, reference: str) -> bool:
     """Return whether an answer is the same number as a reference, which is a decimal number."""
+    return read_number(answer, reference) == _value(reference)
+
+
+def _value(reference: str) -> Fraction:
     right = parse_decimal(ungrouped(reference))
     if right is None:
         raise ValueError(f"the reference {reference!r} is not a number")
-    is_whole = right == right.to_integral_value()
-    return parse_answer_number(answer, fractions=not is_whole) == Fraction(right)
+    return Fraction(right)
 
 
 def check_number(answers: tuple[str, ...], field: str) -> None:

@@ -42,6 +42,7 @@ from grpo_env_dataset.answers import (
     NoNumberError,
     answers_of,
     check_number,
+    read_number,
 )
 from grpo_env_dataset.config import Config, check_config
 from grpo_env_dataset.own_reward import OwnReward
@@ -160,13 +161,13 @@ class Dataset(Environment[Row]):
 
     def verify(self, task: Task[Row], rollout: Rollout) -> Verdict:
         answer = self._extract_answer(rollout.text)
-        given, note = (None, answer.reason) if isinstance(answer, NoAnswer) else (answer, "")
+        given = None if isinstance(answer, NoAnswer) else answer
         if self._own is None:
-            value = 0.0 if given is None else self._compared(given, task.data)
+            reward = self._compared(answer, task.data)
         else:
-            value = self._own.value(rollout.text, task.data, where=self._where(task))
-            given, note = rollout.text.strip() if given is None else given, ""
-        return Verdict({"reward": Reward(value, note=note)}, passed=reaches(value), answer=given)
+            reward = Reward(self._own.value(rollout.text, task.data, where=self._where(task)))
+            given = rollout.text.strip() if given is None else given
+        return Verdict({"reward": reward}, passed=reaches(reward.value), answer=given)
 
     def reference(self, task: Task[Row]) -> str | None:
         """Return the answer of the row, the first of several, in the tag where there is one.
@@ -206,10 +207,19 @@ class Dataset(Environment[Row]):
         block = find_tag(text, tag=self.config.tag)
         return block if isinstance(block, NoAnswer) else block.content.strip()
 
-    def _compared(self, answer: str, row: Row) -> float:
+    def _compared(self, answer: str | NoAnswer, row: Row) -> Reward:
         """Return 1 if an answer is one of those of the row, else 0."""
-        is_same = COMPARISONS[self.config.reward]
-        return float(any(is_same(answer, right) for right in self._answers(row) or ()))
+        if isinstance(answer, NoAnswer):
+            return Reward(0.0, note=answer.reason)
+        is_same, references = COMPARISONS[self.config.reward], self._answers(row) or ()
+        if any(is_same(answer, right) for right in references):
+            return Reward(1.0)
+        is_unread = self.config.reward == "number" and not any(
+            read_number(answer, right) is not None for right in references
+        )
+        return Reward(
+            0.0, note=f"the answer is not one number: {answer!r:.60}" if is_unread else ""
+        )
 
     def _answers(self, row: Row) -> tuple[str, ...] | None:
         """Return the reference answers of a row; None if a function of the user's needs none.

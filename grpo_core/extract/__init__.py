@@ -7,7 +7,7 @@ training finds the input that makes a verifier hang. They read what a policy ans
 
 from grpo_core.extract.answer_numbers import parse_answer_number
 from grpo_core.extract.blocks import Block, NoAnswer
-from grpo_core.extract.fences import fenced_code, find_code
+from grpo_core.extract.code import fenced_code, find_code
 from grpo_core.extract.numbers import MAX_DIGITS, parse_decimal, parse_integer, ungrouped
 from grpo_core.extract.tags import find_tag, tag_counts, xml_tag
 from grpo_core.extract.texts import is_text

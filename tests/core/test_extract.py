@@ -140,47 +140,6 @@ class TestFencedCode:
         assert text[block.start : block.end].startswith("   ```python")
 
 
-class TestThoughts:
-    ANSWER = "<answer>7</answer>"
-
-    @pytest.mark.parametrize(
-        "thoughts",
-        [
-            "<think>easy</think>\n",
-            "<think>It wants <answer>...</answer>.</think>",
-            "\n<think>``` x</think>\n",
-        ],
-    )
-    def test_what_is_mentioned_in_the_thoughts_that_open_a_text_is_no_answer(
-        self, thoughts: str
-    ) -> None:
-        text = thoughts + self.ANSWER
-        block = xml_tag(text, tag="answer")
-        assert block is not None
-        assert (block.content, text[block.start : block.end]) == ("7", self.ANSWER)
-        assert tag_counts(text, tag="answer") == (1, 1)
-        code = fenced_code(thoughts + "```python\nx\n```")
-        assert code is not None
-        assert code.content == "x"
-
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "<think>so <answer>7</answer>",  # thoughts that never end
-            "<think>so <answer>7</answer></think>",  # an answer in thoughts only
-            "<think>so</think><answer>7</answer><answer>8</answer>",
-            "<answer>7</answer><think>or</think><answer>8</answer>",  # a later tag is ordinary text
-        ],
-    )
-    def test_thoughts_hold_no_answer_and_hide_no_second_one(self, text: str) -> None:
-        assert xml_tag(text, tag="answer") is None
-
-    def test_a_closing_mark_in_a_program_cuts_nothing(self) -> None:
-        block = fenced_code('```python\nx = "</think>"\n```')
-        assert block is not None
-        assert block.content == 'x = "</think>"'
-
-
 class TestIntegers:
     @pytest.mark.parametrize(
         ("text", "value"),
