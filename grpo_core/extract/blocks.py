@@ -14,7 +14,8 @@ class Block:
     content: str
     """The text between the marks with its white space.
 
-    In a fenced block the fence's own indent is removed from the lines, and they end with "\\n".
+    The lines of a fenced block have neither the indent of the fence nor one that all of them share,
+    and end with "\\n".
     """
     start: int
     """The index of the first character of the opening mark."""

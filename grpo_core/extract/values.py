@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from grpo_core.calls.wire import refuse_constant, refuse_duplicates
@@ -49,14 +49,14 @@ def find_json(text: str, *, languages: Collection[str] = JSON_LABELS) -> Block |
         return NoAnswer("looked for JSON: no block between code fences begins with [ or {")
     if fenced.is_cut:
         return NoAnswer(why_no_block(text, fenced, languages))
-    values = list(_bare_values(text, fenced.closed))
+    values = list(islice(_bare_values(text, fenced.closed), 2))
     if len(values) == 1:
         return values[0]
     if values:
-        found = f"{len(values)} texts in brackets; put the answer between ```json and ```"
+        what = "several texts stand in brackets; put the answer between ```json and ```"
     else:
-        found = "there is no list and no object" if text.strip() else "the text is empty"
-    return NoAnswer(f"looked for JSON: {found}")
+        what = "there is no list and no object" if text.strip() else "the text is empty"
+    return NoAnswer(f"looked for JSON: {what}")
 
 
 def _bare_values(text: str, blocks: Sequence[Block]) -> Iterator[Block]:

@@ -266,7 +266,7 @@ JSON_FORMS = (
         "two in a sentence",
         lambda g: f"Here: {g.broken} or {g.right}",
         JSON,
-        "2 texts in brackets",
+        "several texts stand in brackets",
     ),
     Form(
         "a fence that is never closed",

@@ -82,7 +82,7 @@ def test_python_literals_are_read_and_never_run() -> None:
     [
         ("", "looked for JSON: the text is empty"),
         ("a car with four wheels", "looked for JSON: there is no list and no object"),
-        (f"{to_json(PAPER_CAR)} or []", "2 texts in brackets"),
+        (f"{to_json(PAPER_CAR)} or []", "several texts stand in brackets"),
         ("```json\nnone\n```", "no block between code fences begins with [ or {"),
         ("```json\n[", "never closed"),
         ("{}", "has to be a list of objects, one for each block; found a single object"),
