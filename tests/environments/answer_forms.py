@@ -293,7 +293,13 @@ THOUGHT_FORMS = (
         "looked for",
         others={"wordle": "no guess"},
     ),
-    Form("thoughts that are never closed", lambda g: f"<think>{WHOLE}", ALL, _THOUGHTS),
+    Form(
+        "thoughts that are never closed",
+        lambda g: f"<think>{WHOLE}",
+        ALL,
+        _THOUGHTS,
+        {"wordle": "no guess"},
+    ),
     Form("nothing", lambda g: "", ALL, "the text is empty", {"wordle": "no guess"}),
 )
 FORMS = (*TAG_FORMS, *NUMBER_FORMS, *FENCE_FORMS, *JSON_FORMS, *WORD_FORMS, *THOUGHT_FORMS)
