@@ -13,7 +13,8 @@ _FENCE = re.compile(r"(?P<marks>`{3,}|~{3,})(?P<info>.*)")
 _LIST_MARKER = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?=```|~~~)")
 _LABEL = re.compile(r"\{?[\s.]*([^\s{},:=]*)")
 """The language in python, {.python}, {python, echo=FALSE} and python:a.py."""
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
+_MARKS = re.compile("```|~~~")
+_LINE_END = re.compile(r"[\r\n]")
 _SHOWN_LABELS = 5
 
 
@@ -34,22 +35,32 @@ def fenced_blocks(text: str) -> FencedBlocks:
     has the same characters, at least as many, and no label.
     """
     blocks: list[Block] = []
-    fence, label, start, indent = "", "", 0, 0
-    lines: list[str] = []
-    for match in _LINE.finditer(text):
-        line = match.group().rstrip("\r\n")
-        if fence:
-            stripped = line.strip(WHITE_SPACE)
-            if len(stripped) >= len(fence) and not stripped.strip(fence[0]):
-                end = match.start() + len(line)
-                blocks.append(Block(_content(lines, indent), start, end, label))
-                fence = ""
-            else:
-                lines.append(line)
-        elif opened := _opening(line):
-            fence, label, indent = opened
-            start, lines = match.start(), []
+    fence, label, indent, start, inside, position = "", "", 0, 0, 0, 0
+    while marks := _MARKS.search(text, position):
+        line_start = _line_start(text, position, marks.start())
+        position = _line_end(text, marks.end())
+        line = text[line_start:position]
+        if not fence:
+            if opened := _opening(line):
+                fence, label, indent = opened
+                start, inside = line_start, position
+            continue
+        stripped = line.strip(WHITE_SPACE)
+        if len(stripped) >= len(fence) and not stripped.strip(fence[0]):
+            blocks.append(Block(_content(text[inside:line_start], indent), start, position, label))
+            fence = ""
     return FencedBlocks(tuple(blocks), bool(fence))
+
+
+def _line_start(text: str, begin: int, place: int) -> int:
+    """Return where the line with the character at `place` begins; at `begin` at the earliest."""
+    return max(text.rfind("\n", begin, place) + 1, text.rfind("\r", begin, place) + 1, begin)
+
+
+def _line_end(text: str, place: int) -> int:
+    """Return where the line with the character at `place` ends."""
+    match = _LINE_END.search(text, place)
+    return len(text) if match is None else match.start()
 
 
 def _opening(line: str) -> tuple[str, str, int] | None:
@@ -67,13 +78,14 @@ def _opening(line: str) -> tuple[str, str, int] | None:
     return match["marks"], (name or info).lower(), indent
 
 
-def _content(lines: list[str], indent: int) -> str:
+def _content(inside: str, indent: int) -> str:
     """Return the lines of a block without its fence's indent, and without one of their own.
 
     Args:
-        lines: the lines without their ends.
+        inside: the text between the lines of the fences, with the line ends around it.
         indent: how many characters precede the opening fence in its line.
     """
+    lines = inside.replace("\r\n", "\n").replace("\r", "\n").split("\n")[1:-1]
     lines = [line[min(indent, _indent_of(line)) :] for line in lines]
     if lines:
         lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
