@@ -35,7 +35,7 @@ RULES = (
     "A ```sql block in your reply is run, and you see its result. Your last query is your answer; "
     "reply without a block when you are done."
 )
-LANGUAGES = ("sql", "sqlite", "")
+LANGUAGES = ("sql", "sqlite", "sqlite3", "")
 _SHOWN_ROWS = 10
 _SHOWN_CHARS = 600
 
