@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from grpo_core.config.overrides import find_setting, known_keys
 ROOT = Path(__file__).resolve().parents[1]
 if __package__:
     from .docs_reference import reference_rows
+    from .environments.answer_forms import ALL, FORMS, READ
 else:  # as a script
     from docs_reference import reference_rows
+    from environments.answer_forms import ALL, FORMS, READ
 
 PAGES = (
     "environments/README.md",
@@ -54,6 +56,23 @@ def settings_table() -> str:
         default = shown_default(info.get_default(call_default_factory=True))
         rows.append((f"`{key}`", f"`{default}`", info.description or ""))
     return _table(("setting", "default", "meaning"), rows)
+
+
+def answer_forms_table() -> str:
+    """Return a row for each form of answers: what the environments make of it."""
+    rows = []
+    for form in FORMS:
+        by_outcome: dict[str, list[str]] = {}
+        for name in form.environments:
+            by_outcome.setdefault(form.outcome_of(name), []).append(name)
+        read = _shown_names(by_outcome.pop(READ, []))
+        refused = "; ".join(f"{_shown_names(names)}: {why}" for why, names in by_outcome.items())
+        rows.append((form.name, read, refused.replace("<", "\\<")))
+    return _table(("form", "read by", "not right, and the verdict's note says"), rows)
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    return "all" if tuple(names) == ALL else ", ".join(names)
 
 
 def shown_default(value: Any) -> str:
@@ -104,7 +123,11 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     )
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"commands": commands_table, "settings": settings_table}
+TABLES: Mapping[str, Callable[[], str]] = {
+    "answer_forms": answer_forms_table,
+    "commands": commands_table,
+    "settings": settings_table,
+}
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from grpo_core import Environment, Message, Rollout, Rubric, Task, TaskKey, Verdict
-from grpo_core.extract import parse_integer, xml_tag
+from grpo_core.extract import NoAnswer, find_tag, parse_integer
 from grpo_env_arithmetic import expressions
 from grpo_env_arithmetic.expressions import (
     EXAMPLES,
@@ -74,7 +74,8 @@ class Arithmetic(Environment[Problem]):
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
         answer = _parse_answer(rollout.text)
-        return replace(_RUBRIC(task.data, answer), answer=None if answer is None else str(answer))
+        given = None if isinstance(answer, NoAnswer) else str(answer)
+        return replace(_RUBRIC(task.data, answer), answer=given)
 
     def reference(self, task: Task[Problem]) -> str:
         return _block(task.data.answer)
@@ -137,22 +138,27 @@ def _block(content: object) -> str:
     return f"<answer>{content}</answer>"
 
 
-def _parse_answer(text: str) -> int | None:
-    block = xml_tag(text, tag="answer")
-    if block is None or text[block.end :].strip():
-        return None
-    return parse_integer(block.content, max_digits=_MAX_DIGITS)
+def _parse_answer(text: str) -> int | NoAnswer:
+    block = find_tag(text, tag="answer")
+    if isinstance(block, NoAnswer):
+        return block
+    if rest := text[block.end :].strip():
+        return NoAnswer(f"text follows the answer: {rest!r:.60}")
+    number = parse_integer(block.content, max_digits=_MAX_DIGITS)
+    if number is None:
+        return NoAnswer(f"the answer is not a whole number: {block.content.strip()!r:.60}")
+    return number
 
 
-def _has_format(problem: Problem, answer: int | None) -> bool:
-    return answer is not None
+def _has_format(problem: Problem, answer: int | NoAnswer) -> tuple[bool, str]:
+    return (False, answer.reason) if isinstance(answer, NoAnswer) else (True, "")
 
 
-def _is_close(problem: Problem, answer: int | None) -> bool:
-    return answer is not None and abs(answer - problem.answer) <= 1
+def _is_close(problem: Problem, answer: int | NoAnswer) -> bool:
+    return not isinstance(answer, NoAnswer) and abs(answer - problem.answer) <= 1
 
 
-def _is_exact(problem: Problem, answer: int | None) -> bool:
+def _is_exact(problem: Problem, answer: int | NoAnswer) -> bool:
     return answer == problem.answer
 
 

@@ -73,7 +73,7 @@ how you think it through
 </cot>
 Construction Idea: what the machine is and why it works, in at most 300 words
 ```json
-the list of blocks
+[the list of blocks]
 ```
 The first block is {"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}. The others have "id" (the type), "order_id" (the place in the
 list), "parent" (the place of the parent) and "bp_id" (which of its points); Rubber band, Brace and Winch have "parent_a", "bp_id_a",
@@ -96,8 +96,8 @@ def prompt(level: Level, *, most: int, short: bool) -> tuple[Message, ...]:
         [
             rules,
             f"Blocks:\n{_block_table(level)}",
-            FORM,
             f"For example, a plain car:\n```json\n{to_json(PAPER_CAR)}\n```",
+            FORM,  # last, so that no machine is the last list of the prompt: an echo is no answer
         ]
     )
     limit = "" if most == MAX_BLOCKS else f" Use at most {most} blocks."

@@ -9,12 +9,12 @@ import json
 import re
 from typing import Any
 
-from grpo_core.extract import parse_json
+from grpo_core.extract import JSON_LABELS, NoAnswer, find_json, parse_json
 from grpo_env_besiege.tree import Fault
 
 MAX_CHARS = 40_000
 MAX_DEPTH = 4
-_OPENING, _CLOSING = "```json", "```"
+LANGUAGES = (*JSON_LABELS, "python", "py")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TOKEN = re.compile(
     r"""(?P<text>'[^'\\\n]{0,80}'|"[^"\\\n]{0,80}")|(?P<number>-?\d{1,20})"""
@@ -25,9 +25,9 @@ _TOKEN = re.compile(
 
 
 def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
-    """Read the list of blocks from the first ```json block, or from the whole text without one.
+    """Read the list of blocks of the machine; `find_json` says where it stands.
 
-    It may be JSON or a Python literal.
+    It may be JSON or a Python literal. The original reads the first ```json block.
 
     Returns:
         The blocks and (), or [] and the faults.
@@ -36,9 +36,10 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
         return [], (
             Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),
         )
-    content = _extract_content(text)
-    if content is None:
-        return [], (Fault("file", "a block that begins with ```json is never closed by ```"),)
+    block = find_json(text, languages=LANGUAGES)
+    if isinstance(block, NoAnswer):
+        return [], (Fault("file", block.reason),)
+    content = block.content.strip()
     parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(
         _as_json(content), max_depth=MAX_DEPTH
     )
@@ -46,7 +47,7 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
         return [], (
             Fault(
                 "file",
-                "no JSON could be read: write the list of blocks as JSON between ```json and ```",
+                "the answer is not valid JSON: write the list of blocks between ```json and ```",
             ),
         )
     entries = parsed.value
@@ -61,18 +62,6 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
     if not entries:
         return [], (Fault("file", "the list of blocks is empty; it begins with the root"),)
     return entries, ()
-
-
-def _extract_content(text: str) -> str | None:
-    """Return the block's text, the whole text without a block, or None if it is not closed.
-
-    As in the original, the first block counts, and its marks need not stand on lines of their own.
-    """
-    before, opening, after = text.partition(_OPENING)
-    content, closing, _ = after.partition(_CLOSING)
-    if not opening:
-        return before.strip()
-    return content.strip() if closing else None
 
 
 def _as_json(text: str) -> str:

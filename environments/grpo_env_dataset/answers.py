@@ -8,10 +8,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from grpo_core.extract import parse_decimal, ungrouped
+from grpo_core.extract import parse_answer_number, parse_decimal, ungrouped
 from grpo_env_dataset.rows import BadRowError, Row
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
@@ -111,12 +112,26 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFD", decomposed.casefold())
 
 
+def read_number(answer: str, reference: str) -> Fraction | None:
+    """Return the number in an answer; None if it is not one number.
+
+    Args:
+        answer: the answer.
+        reference: the right one. A fraction such as 3/4 is a number only if this is not whole.
+    """
+    return parse_answer_number(answer, fractions=_value(reference).denominator > 1)
+
+
 def is_same_number(answer: str, reference: str) -> bool:
-    """Return whether an answer is the same decimal number as a reference, which is a number."""
+    """Return whether an answer is the same number as a reference, which is a decimal number."""
+    return read_number(answer, reference) == _value(reference)
+
+
+def _value(reference: str) -> Fraction:
     right = parse_decimal(ungrouped(reference))
     if right is None:
         raise ValueError(f"the reference {reference!r} is not a number")
-    return parse_decimal(ungrouped(answer)) == right
+    return Fraction(right)
 
 
 def check_number(answers: tuple[str, ...], field: str) -> None:

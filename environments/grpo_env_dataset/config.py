@@ -39,8 +39,8 @@ class Config:
     field `answer` is the reference answer."""
     reward: str = "exact"
     """`exact` (the same text; white space, case, and whether a letter and its accent are one
-    character, do not count), `number` (the same decimal number), or your function:
-    FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
+    character, do not count), `number` (the same number, also as `$1,080` or `**1080**`), or your
+    function: FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
     tag: str = "answer"
     """The completion's answer is the text in its only <tag>...</tag>; "" takes the whole one. A
     function of your own gets the whole completion in any case."""

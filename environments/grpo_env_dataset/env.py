@@ -3,7 +3,7 @@
 Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.reward=number`.
 
 Rewards: `exact` (the same text, white space, case and composition of letters aside), `number` (the
-same decimal number, with or without "," between thousands), or a function of your own, named as
+same number, as `parse_answer_number` reads it), or a function of your own, named as
 path/to/file.py:function or package.module:function. It is called with the completion's whole text
 and the row, may be async, and returns a number from 0 to 1; 1 is a pass. Anything else that it
 returns, None too, and an exception make an error and no reward. The field that `answer` names is
@@ -34,7 +34,7 @@ from grpo_core import (
     Verdict,
     reaches,
 )
-from grpo_core.extract import xml_tag
+from grpo_core.extract import NoAnswer, find_tag
 from grpo_env_dataset.answers import (
     COMPARISONS,
     BadAnswerError,
@@ -42,6 +42,7 @@ from grpo_env_dataset.answers import (
     NoNumberError,
     answers_of,
     check_number,
+    read_number,
 )
 from grpo_env_dataset.config import Config, check_config
 from grpo_env_dataset.own_reward import OwnReward
@@ -160,12 +161,13 @@ class Dataset(Environment[Row]):
 
     def verify(self, task: Task[Row], rollout: Rollout) -> Verdict:
         answer = self._extract_answer(rollout.text)
+        given = None if isinstance(answer, NoAnswer) else answer
         if self._own is None:
-            value = 0.0 if answer is None else self._compared(answer, task.data)
+            reward = self._compared(answer, task.data)
         else:
-            value = self._own.value(rollout.text, task.data, where=self._where(task))
-            answer = rollout.text.strip() if answer is None else answer
-        return Verdict({"reward": Reward(value)}, passed=reaches(value), answer=answer)
+            reward = Reward(self._own.value(rollout.text, task.data, where=self._where(task)))
+            given = rollout.text.strip() if given is None else given
+        return Verdict({"reward": reward}, passed=reaches(reward.value), answer=given)
 
     def reference(self, task: Task[Row]) -> str | None:
         """Return the answer of the row, the first of several, in the tag where there is one.
@@ -199,16 +201,25 @@ class Dataset(Environment[Row]):
         """Return the place of a task's row, for messages."""
         return self._rows[task.key.split].where(task.key.index)
 
-    def _extract_answer(self, text: str) -> str | None:
+    def _extract_answer(self, text: str) -> str | NoAnswer:
         if not self.config.tag:
             return text.strip()
-        block = xml_tag(text, tag=self.config.tag)
-        return None if block is None else block.content.strip()
+        block = find_tag(text, tag=self.config.tag)
+        return block if isinstance(block, NoAnswer) else block.content.strip()
 
-    def _compared(self, answer: str, row: Row) -> float:
+    def _compared(self, answer: str | NoAnswer, row: Row) -> Reward:
         """Return 1 if an answer is one of those of the row, else 0."""
-        is_same = COMPARISONS[self.config.reward]
-        return float(any(is_same(answer, right) for right in self._answers(row) or ()))
+        if isinstance(answer, NoAnswer):
+            return Reward(0.0, note=answer.reason)
+        is_same, references = COMPARISONS[self.config.reward], self._answers(row) or ()
+        if any(is_same(answer, right) for right in references):
+            return Reward(1.0)
+        is_unread = self.config.reward == "number" and not any(
+            read_number(answer, right) is not None for right in references
+        )
+        return Reward(
+            0.0, note=f"the answer is not one number: {answer!r:.60}" if is_unread else ""
+        )
 
     def _answers(self, row: Row) -> tuple[str, ...] | None:
         """Return the reference answers of a row; None if a function of the user's needs none.
@@ -230,7 +241,7 @@ class Dataset(Environment[Row]):
         if self.config.reward == "number":
             check_number(answers, field)
         for answer in answers if self._own is None else ():
-            if self._extract_answer(self._tagged(answer)) is None:
+            if isinstance(self._extract_answer(self._tagged(answer)), NoAnswer):
                 raise BadAnswerError(
                     f"the field {field!r} holds a tag of env.tag, so that no reply could be right"
                 )

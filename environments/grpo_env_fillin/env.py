@@ -28,7 +28,7 @@ from grpo_core import (
     Verdict,
     reaches,
 )
-from grpo_core.extract import parse_json
+from grpo_core.extract import Block, NoAnswer, find_json, parse_json
 from grpo_core.guards import Guards
 from grpo_env_fillin.corpus import built_in, from_file
 from grpo_env_fillin.gaps import Gaps, Unit, cut
@@ -171,14 +171,16 @@ class FillIn(Environment[Gaps]):
 
     def _parse_fills(self, gaps: Gaps, answer: str) -> tuple[str, ...] | str:
         """Return the text for each gap, or as a single string what is wrong with the answer."""
-        line = answer.strip().partition("\n")[0] if self.config.form == "causal" else answer
-        value = parse_json(line, max_chars=MAX_CHARS, max_depth=2)
+        array = self._find_array(answer)
+        if isinstance(array, NoAnswer):
+            return array.reason
+        value = parse_json(array, max_chars=MAX_CHARS, max_depth=2)
         if (
             value is None
             or not isinstance(value.value, list)
             or not all(isinstance(fill, str) for fill in value.value)
         ):
-            return "no JSON array of texts"
+            return f"the answer is not a JSON array of texts: {array!r:.60}"
         if len(value.value) != len(gaps.golds):
             return f"{len(value.value)} texts for {len(gaps.golds)} gaps"
         fills = tuple(fill.strip() if gaps.unit == "word" else fill for fill in value.value)
@@ -186,6 +188,19 @@ class FillIn(Environment[Gaps]):
             if fault := self._guards.fault(fill, reference=gold, context="\x00".join(gaps.pieces)):
                 return fault
         return fills
+
+    def _find_array(self, answer: str) -> str | NoAnswer:
+        """Return the text of the array.
+
+        A model that continues the prompt begins with it, and may go on with further examples of its
+        own, so the first line counts then. An answer that begins in another way is read by its
+        marks.
+        """
+        text = answer.strip()
+        if self.config.form == "masked" or text.startswith("["):
+            return text if self.config.form == "masked" else text.partition("\n")[0]
+        block = find_json(text)
+        return block.content.strip() if isinstance(block, Block) else block
 
     def _requests(self, gaps: Gaps, answers: Sequence[tuple[str, ...] | str]) -> list[JudgeRequest]:
         return [

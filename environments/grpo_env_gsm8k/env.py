@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from grpo_core import ConfigError, Environment, Message, Rollout, Services, Task, TaskKey, Verdict
-from grpo_core.extract import answer_start, xml_tag
+from grpo_core.extract import xml_tag
 from grpo_core.rubric import Rubric
 from grpo_env_gsm8k import fixed, legacy
 from grpo_env_gsm8k.records import Problem, from_folder, from_hub
@@ -94,7 +93,7 @@ class GSM8K(Environment[Problem]):
                 "soft_format": lambda text, gold: fixed.soft_format(text),
                 "strict_format": lambda text, gold: fixed.strict_format(text),
                 "integer": lambda text, gold: fixed.integer(text),
-                "correctness": lambda text, gold: fixed.correctness(text, Decimal(gold)),
+                "correctness": fixed.correctness,
             }
         dotall = self.config.dotall
         return {
@@ -120,25 +119,20 @@ class GSM8K(Environment[Problem]):
         )
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
-        text, gold = rollout.text, task.data.answer
-        if self.config.rewards == "fixed" and (start := answer_start(text)):
-            text = text[start:].lstrip()  # legacy reads thoughts as well, as the demo does
-        right = Decimal(gold)
+        gold, is_legacy = task.data.answer, self.config.rewards == "legacy"
+        text = rollout.raw if is_legacy else rollout.text  # the demo reads thoughts as well
         rewards = self._rubric.rewards(text, gold)
-        strict, loose = fixed.correctness(text, right), float(fixed.last_number(text) == right)
-        passed = rewards["correctness"].value > 0
-        answer = (
-            legacy.extract_answer(text)
-            if self.config.rewards == "legacy"
-            else fixed.extract_answer(text)
-        )
+        answer = (legacy if is_legacy else fixed).extract_answer(text)
         metrics = {
-            "accuracy/strict": strict,
-            "accuracy/lenient": max(strict, loose),
-            **_reasoning_metrics(text),
+            "accuracy/strict": fixed.correctness(rollout.text, gold)[0],
+            "accuracy/lenient": fixed.lenient(rollout.text, gold),
+            **_reasoning_metrics(rollout.text),
         }
         return Verdict(
-            rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics
+            rewards,
+            passed=rewards["correctness"].value > 0,
+            answer=None if answer is None else answer[:100],
+            metrics=metrics,
         )
 
     def reference(self, task: Task[Problem]) -> str:

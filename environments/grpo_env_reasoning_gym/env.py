@@ -35,7 +35,7 @@ from grpo_core import (
     Verdict,
     reaches,
 )
-from grpo_core.extract import xml_tag
+from grpo_core.extract import NoAnswer, find_tag
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import ladder
 
@@ -95,11 +95,9 @@ class ReasoningGym(Environment[Item]):
         )
 
     def verify(self, task: Task[Item], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="answer")
-        if block is None:
-            return Verdict(
-                {"reward": Reward(self.floor, note="there is no <answer> block, or more than one")}
-            )
+        block = find_tag(rollout.text, tag="answer")
+        if isinstance(block, NoAnswer):
+            return Verdict({"reward": Reward(self.floor, note=block.reason)})
         answer = block.content.strip()
         dataset = self._dataset_at(task.data.step)
         score = float(dataset.score_answer(answer=answer, entry=task.data.entry))

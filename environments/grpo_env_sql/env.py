@@ -25,7 +25,7 @@ from grpo_core import (
     Verdict,
     held_out,
 )
-from grpo_core.extract import fenced_code
+from grpo_core.extract import NoAnswer, find_code
 from grpo_env_sql.database import SCHEMA, QueryError, Row, Shop, draw_shop, run_query, same_rows
 from grpo_env_sql.questions import Question, draw_question
 
@@ -35,7 +35,7 @@ RULES = (
     "A ```sql block in your reply is run, and you see its result. Your last query is your answer; "
     "reply without a block when you are done."
 )
-LANGUAGES = ("sql", "sqlite", "")
+LANGUAGES = ("sql", "sqlite", "sqlite3", "")
 _SHOWN_ROWS = 10
 _SHOWN_CHARS = 600
 
@@ -113,6 +113,8 @@ class Queries(Episode):
         self._problem = problem
         self._query: str | None = None
         self._rows: list[Row] | None = None
+        self._note = ""
+        """Why there is no query, or why the last one has no result."""
         self._turns = 0
 
     async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
@@ -126,7 +128,7 @@ class Queries(Episode):
         right = self._is_right()
         runs = self._rows is not None and not self._problem.is_canary
         return Verdict(
-            {"runs": Reward(runs), "right": Reward(right)},
+            {"runs": Reward(runs, note="" if runs else self._note), "right": Reward(right)},
             passed=right,
             answer=self._query,
             metrics={"queries": self._turns},
@@ -135,13 +137,15 @@ class Queries(Episode):
     def _take(self, text: str) -> str | None:
         """Run the query of a turn, and return what the policy sees; None for a turn without one."""
         self._turns += 1
-        block = fenced_code(text, languages=LANGUAGES)
-        if block is None:
+        block = find_code(text, languages=LANGUAGES)
+        if isinstance(block, NoAnswer):
+            self._note = self._note or block.reason
             return None
-        self._query, self._rows = block.content.strip(), None
+        self._query, self._rows, self._note = block.content.strip(), None, ""
         try:
             self._rows = run_query(self._problem.visible, self._query)
         except QueryError as error:
+            self._note = f"the query has no result: {error}"
             return f"error: {error}"
         return _shown(self._rows)
 

@@ -34,7 +34,7 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.extract import fenced_code
+from grpo_core.extract import NoAnswer, find_code
 from grpo_env_terminal.jobs import Job, PrintJob, draw_job
 
 RULES = (
@@ -110,11 +110,17 @@ class Shell(Episode):
         rng = self._task.rng()
         done = await self._task.data.is_done(self._session, self._last, rng)
         is_canary = not self._task.data.solution
-        commands = bool(spoken) and _command_in(spoken[0]) is not None and not is_canary
+        first = _command_in(spoken[0] if spoken else "")
+        commands = isinstance(first, str) and not is_canary
         return Verdict(
-            {"commands": Reward(commands), "done": Reward(done)},
+            {
+                "commands": Reward(commands, note="" if isinstance(first, str) else first.reason),
+                "done": Reward(done),
+            },
             passed=done,
-            answer=next((c for text in reversed(spoken) if (c := _command_in(text))), None),
+            answer=next(
+                (c for c in map(_command_in, reversed(spoken)) if isinstance(c, str)), None
+            ),
             metrics={"turns": len(spoken)},
             detail={"status": None if self._last is None else self._last.status},
         )
@@ -127,7 +133,7 @@ class Shell(Episode):
         """Run the block of a turn; None for a turn without one."""
         assert self._session is not None, "open() comes first"
         command = _command_in(text)
-        result = None if command is None else await self._session.exec(command)
+        result = await self._session.exec(command) if isinstance(command, str) else None
         self._turns += 1
         self._last = result or self._last
         return result
@@ -141,9 +147,11 @@ def _prompt(job: Job) -> tuple[Message, ...]:
     )
 
 
-def _command_in(text: str) -> str | None:
-    block = fenced_code(text, languages=LANGUAGES)
-    return None if block is None or not block.content.strip() else block.content
+def _command_in(text: str) -> str | NoAnswer:
+    block = find_code(text, languages=LANGUAGES)
+    if isinstance(block, NoAnswer):
+        return block
+    return block.content if block.content.strip() else NoAnswer("the block is empty")
 
 
 def _shown(result: CommandResult) -> str:

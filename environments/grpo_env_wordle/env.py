@@ -138,8 +138,12 @@ class Game(Episode):
         solved = self.puzzle.secret in self.turns
         speed = 1 - (len(self.turns) - 1) / (2 * self.puzzle.guesses)
         valid = sum(guess is not None for guess in self.turns) / max(1, len(self.turns))
+        odd = next(
+            (text for text, guess in zip(spoken, self.turns, strict=True) if guess is None), None
+        )
+        note = "" if odd is None else f"a turn is no guess, one of the words alone: {odd!r:.60}"
         return Verdict(
-            {"solved": Reward(speed if solved else 0.0), "valid": Reward(valid)},
+            {"solved": Reward(speed if solved else 0.0), "valid": Reward(valid, note=note)},
             passed=solved,
             answer=self.turns[-1] if self.turns else None,
             metrics={"guesses": len(self.turns)},

@@ -153,13 +153,18 @@ def _agent_fields(rollout: Rollout) -> dict[str, Any]:
 
 
 def _message_fields(messages: Sequence[Message]) -> list[list[Any]]:
-    """Return role and content of each message, and its tool calls and thoughts if it has any."""
+    """Return role and content of each message, and its tool calls and thoughts if it has any.
+
+    Fields at the end that are empty are left out.
+    """
     return [[message.role, message.content, *_further_fields(message)] for message in messages]
 
 
 def _further_fields(message: Message) -> list[Any]:
     calls = message.tool_calls
     written = None if calls is None else [call.to_json() for call in calls]
+    if any(message.thought_marks):
+        return [written, message.thoughts, list(message.thought_marks)]
     if message.thoughts:
         return [written, message.thoughts]
     return [] if written is None else [written]
@@ -170,9 +175,16 @@ def _messages_from(messages: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     return tuple(_message_from(*fields) for fields in messages)
 
 
-def _message_from(role: Role, content: str, calls: Any = None, thoughts: str = "") -> Message:
+def _message_from(
+    role: Role,
+    content: str,
+    calls: Any = None,
+    thoughts: str = "",
+    marks: Sequence[str] = ("", ""),
+) -> Message:
     read = None if calls is None else tuple(ToolCall(**call) for call in calls)
-    return Message(role, content, read, thoughts)
+    before, after = marks
+    return Message(role, content, read, thoughts, (before, after))
 
 
 class InvalidReplyError(Exception):

@@ -29,6 +29,7 @@ from grpo_core.cli.stopping import stoppable
 from grpo_core.cli.summary_table import print_summaries
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.thoughts import chosen_tags
 from grpo_core.verify.sources import Sources
 
 _KEY_VARIABLE = "OPENAI_API_KEY"
@@ -47,7 +48,10 @@ _USED_SECTIONS = {
     *("seed", "verify", "sandbox", "judges"),
 }
 _SAMPLING = ("max_new_tokens", "temperature", "top_p", "top_k", "min_p", "stop")
-_USED_SETTINGS = {"eval.temperature", "eval.also", *(f"sampling.{name}" for name in _SAMPLING)}
+_USED_SETTINGS = {
+    *("eval.temperature", "eval.also", "model.thought_tags"),
+    *(f"sampling.{name}" for name in _SAMPLING),
+}
 """The settings that --set may change, in sections of which others are about this machine."""
 _OWN_FIELDS = ("model", "messages", "prompt", "tools", "n", "stream")
 """The fields of a request that --request does not change."""
@@ -143,7 +147,8 @@ def _read_settings(
             f"--request {own[0]} cannot be changed: the evaluation sets it itself; remove it"
         )
     params = config.sampling.params(config.eval.temperature)
-    model = ModelSettings(endpoint, given["--model-name"], params, fields)
+    tags = chosen_tags(config.model.thought_tags)
+    model = ModelSettings(endpoint, given["--model-name"], params, fields, tags)
     more = {name: given[option] for option, name in _FIELDS.items() if given[option] is not None}
     return EvaluationSettings(model, _read_key(given["--key-env"]), **attempts, **more)
 

@@ -233,7 +233,7 @@ class _Game:
         assert transcript is not None
         assert transcript.conversation is not None
         if not transcript.error:
-            transcript.add_turn(text)
+            transcript.add_turn(Message.turn(text))
         with prints_to_stderr():
             reply = await transcript.next_reply()
         if reply is not None:

@@ -24,7 +24,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import split_setting
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
-from grpo_core.report.rescoring import Rescored, rescore, reweighed
+from grpo_core.report.rescoring import Rescored, rescore, reweighed, splits_turns
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import JsonObject, append_line
 from grpo_core.verify.sources import Sources
@@ -101,7 +101,7 @@ def rescore_run(
         with prints_to_stderr():
             names = {} if env is None else _names(record, host, env, lines)
             sources = Sources.of(config, {}, host=host, names=names)
-            pairs = _judge(lines, sources)
+            pairs = _judge(lines, sources, is_split=splits_turns(record))
     if out is not None:
         for pair in pairs:
             append_line(out, json.dumps(pair.to_json(), default=str))
@@ -162,13 +162,16 @@ def _checked_weights(
     return weights
 
 
-def _judge(lines: Sequence[JsonObject], sources: Sources) -> list[Rescored]:
+def _judge(lines: Sequence[JsonObject], sources: Sources, *, is_split: bool) -> list[Rescored]:
     """Return the rollouts that could be judged again, with a progress bar on stderr."""
 
     async def run(update: Any) -> list[Rescored]:
         async with sources:
             judged: AsyncIterator[Rescored] = rescore(
-                lines, sources, progress=lambda done: update(completed=done, total=len(lines))
+                lines,
+                sources,
+                is_split=is_split,
+                progress=lambda done: update(completed=done, total=len(lines)),
             )
             async with aclosing(judged):  # type: ignore[type-var]
                 return [pair async for pair in judged]

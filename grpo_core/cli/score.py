@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -28,12 +28,15 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
 from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
 from grpo_core.report.rescoring import saved_rollout
+from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.conversation import check_replayable, compare_messages
 from grpo_core.verify.judging import ReplayError
 from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
+_THOUGHTS = ("thoughts", "thought_marks")
+"""The further fields that a message of a dialogue may have."""
 
 Draw = Annotated[
     int,
@@ -152,9 +155,10 @@ async def _played(
     Raises:
         ReplayError: the environment says something else than in the dialogue.
     """
-    recorded = [item for item in script if isinstance(item, Message)]
-    turns = [item.content for item in recorded if _is_turn(item)]
-    turns += [item for item in script if isinstance(item, str)]
+    recorded: Sequence[Message] = [item for item in script if isinstance(item, Message)]
+    recorded = split_older_turns(recorded)
+    turns = [item for item in recorded if _is_turn(item)]
+    turns += [Message.turn(item) for item in script if isinstance(item, str)]
     source = sources[task.key.env]
     played = await play(sources, task, turns, max_turns=source.env.max_turns, judge=True)
     assert played.verdict is not None
@@ -186,7 +190,7 @@ def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
     if (other := {name: fields["key"].get(name) for name in place}) != place:
         options = " ".join(f"--{name} {value}" for name, value in other.items())
         raise UserError(f"the line is of another task; score it with {options}")
-    rollout = saved_rollout(fields)
+    rollout = saved_rollout(fields, is_split=False)
     if rollout is None:
         raise UserError(
             f"what the agent returned, {fields['returned_length']} characters of JSON, was too "
@@ -226,15 +230,27 @@ def _read_message(line: str, *, where: str) -> Message:
     fields = parse_value(line, where=where)
     if (
         not isinstance(fields, dict)
-        or fields.keys() != {"role", "content"}
+        or not {"role", "content"} <= fields.keys() <= {"role", "content", *_THOUGHTS}
         or fields["role"] not in get_args(Role)
         or not isinstance(fields["content"], str)
+        or not _has_valid_thoughts(fields)
     ):
         raise UserError(
             f"{where} is no message; each line must be an object with `role` "
-            f"({', '.join(get_args(Role))}) and `content`, a text, and nothing else"
+            f"({', '.join(get_args(Role))}) and `content`, a text, and nothing else but, of a "
+            "turn of the policy, `thoughts` and `thought_marks` as in rollouts.jsonl"
         )
-    return Message(**fields)
+    return Message.from_json(fields)
+
+
+def _has_valid_thoughts(fields: Mapping[str, Any]) -> bool:
+    """Return whether the thoughts in a message, if there are some, are a text between two others."""
+    marks = fields.get("thought_marks", ["", ""])
+    return (
+        isinstance(fields.get("thoughts", ""), str)
+        and isinstance(marks, list)
+        and [type(mark) for mark in marks] == [str, str]
+    )
 
 
 def _is_turn(message: Message) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -79,6 +80,18 @@ Listed = BeforeValidator(
 """Accepts a list, or a text whose items are separated by commas, as written after --set."""
 OnWhereUnset = Annotated[bool, BeforeValidator(lambda value: True if value is None else value)]
 """A switch that runs of earlier versions recorded as unset where they left it to the device."""
+
+
+def _check_tags(tags: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the tags of thoughts; raise ValueError unless there are two, or none."""
+    if tags and not (len(tags) == 2 and all(tag.strip() for tag in tags) and tags[0] != tags[1]):
+        raise ValueError(
+            "it has to be the opening and the closing tag, two different texts that are not empty, "
+            "or an empty list, with which nothing counts as thoughts"
+        )
+    return tags
+
+
 OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 """Accepts a list, or one text, which may hold commas."""
 
@@ -112,6 +125,9 @@ class ModelConfig(Section):
     """Additional arguments of the chat template, such as enable_thinking=false."""
     tool_format: Literal["auto"] | ToolFormat = "auto"
     """How the model writes tool calls; auto: as its chat template teaches, else as hermes does."""
+    thought_tags: Annotated[tuple[str, ...] | None, Listed, AfterValidator(_check_tags)] = None
+    """The texts that open and close the model's thoughts; an empty list: nothing counts as
+    thoughts. Unset: those that its chat template shows, else <think> and </think>."""
     system_prompt: str | None = None
     """System message of every chat prompt; it replaces the environment's system message."""
 

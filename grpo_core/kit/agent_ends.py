@@ -66,7 +66,7 @@ class AgentRuns:
         seconds = min(_SECONDS, self.env.agent_seconds)
         result = await within(agent.agent(run.access), seconds)
         return Rollout(
-            (Message("assistant", run.text),),
+            (Message.turn(run.text),),
             "length" if CUT_OFF in result else "stop",
             returned=result.get(RETURNED),
         )

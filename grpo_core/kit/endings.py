@@ -50,7 +50,7 @@ async def end(verifier: Verifier, task: Task[Any], text: str, how: str) -> None:
         with contextlib.suppress(Exception):
             opening = await conversation.open()
             if how == "cancelled":
-                turn = Message("assistant", split_turns(text)[0])
+                turn = Message.turn(split_turns(text)[0])
                 await _cancelled(conversation, (*opening, turn))
     finally:
         await conversation.close()

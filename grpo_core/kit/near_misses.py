@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
@@ -21,6 +22,7 @@ _GLUED = ("x", "abc", "0")
 """The endings that belong to the answer's last word."""
 _COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
 """Where in a list the answer counts, by the declared `answer_at`."""
+_DEFINITION = re.compile(r"^(?:async )?(?:def|class) (\w+)", re.MULTILINE)
 _LEAST_LISTED = 2
 """Different answers from which a list can be made."""
 _MAX_LISTED = 30
@@ -33,7 +35,8 @@ async def check_listed(subject: Subject) -> str:
     This detects verifiers that search the answer anywhere in a reply, or that take the first or the
     last answer. If complete answers, each in its form, are listed, a verifier may take the first or
     the last (as with blocks of code), since the policy commits to an answer by its position; it may
-    not take one in the middle.
+    not take one in the middle. Programs are listed under the name that the task asks for: one of
+    another name is no answer to it.
     """
     require_best_answer(subject)
     references = list(dict.fromkeys(subject.last_turns))
@@ -49,6 +52,8 @@ async def check_listed(subject: Subject) -> str:
     for index, (task, reference) in enumerate(subject.answered[: subject.small_count]):
         own = subject.last_turns[index]
         others = [text for text in references if text != own][:_MAX_LISTED]
+        if programs:
+            others = [text for other in others if (text := _under_name_of(own, other)) != own]
         if len(others) > 1:  # what has a middle
             lists.setdefault("all references, the right one in the middle", []).append(
                 (task, with_last_turn(reference, "\n".join(_insert_in_middle(others, own))))
@@ -95,6 +100,16 @@ _ADVICE = {
 def _insert_in_middle(others: Sequence[str], right: str) -> list[str]:
     """Return all texts with `right` in the middle."""
     return [*others[::2], right, *others[1::2]]
+
+
+def _under_name_of(own: str, other: str) -> str:
+    """Return the program `other` with what it alone defines under the name that `own` alone has."""
+    names, others = (_DEFINITION.findall(text) for text in (own, other))
+    wanted = [name for name in names if name not in others]
+    given = [name for name in others if name not in names]
+    if not wanted or not given:
+        return other
+    return re.sub(rf"\b{re.escape(given[-1])}\b", wanted[-1], other)
 
 
 async def check_suffix(subject: Subject) -> str:

@@ -31,7 +31,7 @@ class Judge:
     async def call(self, task: Task[Any], text: str) -> None:
         """Let the environment answer a call of a tool."""
         with contextlib.suppress(GrpoError):  # the subject of reply.form
-            await self.replies.reply(task, (Message("assistant", text),))
+            await self.replies.reply(task, (Message.turn(text),))
 
     async def verdict(self, task: Task[Any], text: str) -> Any:
         """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""

@@ -224,7 +224,7 @@ async def judged(
 def limited(player: Player, turns: int) -> Player:
     """Return a player that stops talking after so many turns."""
 
-    def next_turn(messages: Sequence[Message]) -> str | None:
+    def next_turn(messages: Sequence[Message]) -> str | Message | None:
         said = sum(message.role == "assistant" for message in messages)
         return player(messages) if said < turns else None
 
@@ -234,7 +234,7 @@ def limited(player: Player, turns: int) -> Player:
 def _patient(player: Player) -> Player:
     """Return a player that stops talking when the replies become endless."""
 
-    def next_turn(messages: Sequence[Message]) -> str | None:
+    def next_turn(messages: Sequence[Message]) -> str | Message | None:
         return None if is_endless(messages[-1:]) else player(messages)
 
     return next_turn
@@ -253,7 +253,7 @@ def texts_of(replies: Sequence[Sequence[Message]]) -> Iterator[str]:
 async def reply_here(subject: Subject, task: Task[Any], text: str) -> str:
     """Return what is replied in this process to a first turn, as a text; "" if nothing is."""
     try:
-        reply = await subject.replies_here.reply(task, (Message("assistant", text),))
+        reply = await subject.replies_here.reply(task, (Message.turn(text),))
     except GrpoError:  # the subject of reply.form and tool.form
         return ""
     return "\n".join(message.content for message in reply or ())

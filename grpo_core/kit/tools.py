@@ -189,7 +189,7 @@ async def _result(subject: Subject, task: Task[Any], kind: str, text: str) -> st
         BrokenPromiseError: reply() fails.
     """
     try:
-        reply = await subject.replies.reply(task, (Message("assistant", text),))
+        reply = await subject.replies.reply(task, (Message.turn(text),))
     except GrpoError as error:
         raise BrokenPromiseError(
             f"{error}, at {kind}, {shorten(text)}; tell the policy what is wrong with its call"

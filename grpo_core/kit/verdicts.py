@@ -284,7 +284,7 @@ async def verify_directly(env: Environment[Any], task: Task[Any], rollout: Rollo
         return await env.averify(task, rollout)
     if method == "episode":
         settings = VerifyConfig(isolation="inline", retries=0)
-        turns = join_turns([each.content for each in rollout.messages if each.role == "assistant"])
+        turns = join_turns([each.raw for each in rollout.messages if each.role == "assistant"])
         async with Verifier(env, settings=settings, closes_env=False) as verifier:
             return (await attempt_verdicts(verifier, [(task, turns)]))[0]
     return (await env.verify_batch([Group(task, [rollout])]))[0][0]

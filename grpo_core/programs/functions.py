@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from grpo_core.extract import fenced_code
+from grpo_core.extract import NoAnswer, find_code
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sandbox import Limits, Outcome, Program
 from grpo_core.protocol.types import Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -157,9 +157,12 @@ class CodeEnvironment(Environment[P]):
         ]
 
     async def averify(self, task: Task[P], rollout: Rollout) -> Verdict:
-        block = fenced_code(rollout.text, languages=LANGUAGES)
-        if block is None or not 0 < len(block.content) <= MAX_SOURCE:
-            return _make_verdict(0.0, 0.0, 0.0, answer=None)
+        block = find_code(rollout.text, languages=LANGUAGES, binds=task.data.entry)
+        if isinstance(block, NoAnswer):
+            return _make_verdict(0.0, 0.0, 0.0, answer=None, note=block.reason)
+        if not 0 < len(block.content) <= MAX_SOURCE:
+            note = f"the program has {len(block.content)} characters; at most {MAX_SOURCE} are run"
+            return _make_verdict(0.0, 0.0, 0.0, answer=None, note=note)
         cases = self.cases(task.data, task.rng(), self.config.cases)
         seconds = self.config.cpu_seconds
         limits = Limits(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
+from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags, split_thoughts
 from grpo_core.protocol.ties import same_reward
 
 Split = Literal["train", "eval"]
@@ -90,7 +91,7 @@ class Message:
     role: Role
     """Who speaks: "system", "user", "assistant" (the policy) or "tool"."""
     content: str
-    """The text."""
+    """The text; of a turn of the policy what follows its thoughts."""
     tool_calls: tuple[ToolCall, ...] | None = None
     """The policy's calls of tools, where its model writes them in a format of its own.
 
@@ -101,16 +102,55 @@ class Message:
     thoughts: str = ""
     """What the policy thought before it wrote `content`, where that is known apart from it.
 
-    It is no part of the answer. A server that parses the reasoning of its model sends it apart.
+    It is no part of the answer. Each turn is split where it is drawn or received; a server that
+    parses the reasoning of its model sends it apart.
     """
+    thought_marks: tuple[str, str] = ("", "")
+    """The texts before and after `thoughts` in the turn: the tags, with the white space around them.
+
+    ("", ""): the turn has no thoughts, or they came apart from it, or the prompt opened them and
+    they were never closed."""
+
+    @classmethod
+    def turn(
+        cls,
+        text: str,
+        tags: Tags | None = DEFAULT_TAGS,
+        *,
+        opened: bool = False,
+        tool_calls: tuple[ToolCall, ...] | None = None,
+    ) -> Message:
+        """Return a turn of the policy, split into thoughts and content.
+
+        Args:
+            text: what the policy wrote.
+            tags: the texts that open and close its thoughts; None: nothing is a thought.
+            opened: whether the prompt opened a thought.
+            tool_calls: its calls of tools, where its model has a format of its own.
+        """
+        split = split_thoughts(text, tags, opened=opened)
+        return cls("assistant", split.content, tool_calls, split.thoughts, split.marks)
+
+    @property
+    def raw(self) -> str:
+        """Return the text as it was written, with the thoughts and their tags.
+
+        Thoughts that a server sent apart from a content have no place in it.
+        """
+        before, after = self.thought_marks
+        if self.content and not before and not after:
+            return self.content
+        return f"{before}{self.thoughts}{after}{self.content}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the message as JSON data, without `tool_calls` and `thoughts` if it has none."""
+        """Return the message as JSON data; calls and thoughts stand in it where there are some."""
         data: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls is not None:
             data["tool_calls"] = [call.to_json() for call in self.tool_calls]
         if self.thoughts:
             data["thoughts"] = self.thoughts
+        if any(self.thought_marks):
+            data["thought_marks"] = list(self.thought_marks)
         return data
 
     @classmethod
@@ -122,7 +162,13 @@ class Message:
             data["content"],
             None if calls is None else tuple(ToolCall(**call) for call in calls),
             data.get("thoughts", ""),
+            _pair(data.get("thought_marks", ("", ""))),
         )
+
+
+def _pair(marks: Sequence[str]) -> tuple[str, str]:
+    before, after = marks
+    return before, after
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,20 +329,33 @@ class Rollout:
         return sum(message.role == "assistant" for message in self.messages)
 
     @property
+    def last_turn(self) -> Message:
+        """Return the last message of the policy, an empty one if there is none."""
+        turns = (message for message in reversed(self.messages) if message.role == "assistant")
+        return next(turns, Message("assistant", ""))
+
+    @property
     def text(self) -> str:
-        """Return the last message of the policy; "" if there is none."""
-        return next(
-            (message.content for message in reversed(self.messages) if message.role == "assistant"),
-            "",
-        )
+        """Return the content of the last message of the policy, which is its answer.
+
+        Its thoughts are no part of it: a verifier that reads only this cannot take something that
+        was merely considered for an answer. "" if there is no message.
+        """
+        return self.last_turn.content
+
+    @property
+    def raw(self) -> str:
+        """Return all that the policy wrote in its last turn: its thoughts, their tags and `text`."""
+        return self.last_turn.raw
 
     @classmethod
     def of(cls, text: str) -> Rollout:
         """Return a finished one-turn rollout with the completion `text`.
 
-        Tests and `grpo env score` judge such rollouts.
+        Thoughts between <think> and </think> at its start are split off, as in a run. Tests and
+        `grpo env score` judge such rollouts.
         """
-        return cls(messages=(Message("assistant", text),))
+        return cls(messages=(Message.turn(text),))
 
 
 @dataclass(frozen=True, slots=True)

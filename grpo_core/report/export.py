@@ -88,8 +88,13 @@ def examples(
 
 
 def _split_prompt(prompt: str | tuple[Message, ...], messages: Sequence[JsonObject]) -> JsonObject:
-    """Return the last message as the completion, and every message before it as the prompt."""
-    *before, last = ({name: message[name] for name in ("role", "content")} for message in messages)
+    """Return the last message as the completion, and every message before it as the prompt.
+
+    What the policy wrote is whole, thoughts included: they are what led it to the answer.
+    """
+    *before, last = (
+        {"role": message["role"], "content": Message.from_json(message).raw} for message in messages
+    )
     if isinstance(prompt, str):
         return {
             "prompt": prompt + "".join(message["content"] for message in before),

@@ -10,6 +10,7 @@ from typing import Any
 from grpo_core.protocol.ties import same_reward
 from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
 from grpo_core.runs.lines import JsonObject
+from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.checks import reweigh
 from grpo_core.verify.sources import Sources
 
@@ -54,16 +55,22 @@ class Rescored:
         }
 
 
-def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
+def saved_rollout(line: Mapping[str, Any], *, is_split: bool = True) -> Rollout | None:
     """Return the rollout of a line of rollouts.jsonl, without tokens.
 
     None if the line does not hold all that a verifier sees: an agent returned more than is kept,
     or the run logs no texts.
+
+    Args:
+        line: the line.
+        is_split: whether the run split its turns into thoughts and content (see `splits_turns`);
+            if not, they are split now.
     """
     if "returned_length" in line or "texts_left_out" in line:
         return None
+    messages = tuple(Message.from_json(fields) for fields in line["messages"])
     return Rollout(
-        messages=tuple(Message.from_json(fields) for fields in line["messages"]),
+        messages=messages if is_split else split_older_turns(messages),
         finish=line["finish"],
         reply_dropped=line.get("reply_dropped", False),
         turn_lengths=tuple(
@@ -73,10 +80,19 @@ def saved_rollout(line: Mapping[str, Any]) -> Rollout | None:
     )
 
 
+def splits_turns(record: Mapping[str, Any]) -> bool:
+    """Return whether the run with this recorded config split each turn where it was drawn.
+
+    Runs of earlier versions did not, and their configs have no `model.thought_tags`.
+    """
+    return "thought_tags" in record.get("model", {})
+
+
 async def rescore(
     lines: Iterable[Mapping[str, Any]],
     sources: Sources,
     *,
+    is_split: bool = True,
     progress: Callable[[int], None] = lambda done: None,
 ) -> AsyncIterator[Rescored]:
     """Yield each rollout with a new verdict; those that cannot be judged again are left out.
@@ -84,14 +100,14 @@ async def rescore(
     Args:
         lines: lines of rollouts.jsonl.
         sources: the environments, opened; lines of others are left out.
+        is_split: as for `saved_rollout`.
         progress: is called with the number of lines done.
     """
     done, remaining = 0, iter(_groups(lines))
     while batch := list(islice(remaining, _BATCH)):
         done += sum(map(len, batch))
-        rows = [
-            row for group in batch if (row := _judgeable(group, {each.name for each in sources}))
-        ]
+        names = {each.name for each in sources}
+        rows = [row for group in batch if (row := _judgeable(group, names, is_split=is_split))]
         tasks = []
         for row in rows:
             line, _ = row[0]
@@ -127,10 +143,14 @@ def _groups(lines: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, An
 
 
 def _judgeable(
-    group: Iterable[Mapping[str, Any]], names: Collection[str]
+    group: Iterable[Mapping[str, Any]], names: Collection[str], *, is_split: bool
 ) -> list[tuple[Mapping[str, Any], Rollout]]:
     """Return the lines of a group that can be judged, with their rollouts."""
-    pairs = [(line, saved_rollout(line)) for line in group if line["key"]["env"] in names]
+    pairs = [
+        (line, saved_rollout(line, is_split=is_split))
+        for line in group
+        if line["key"]["env"] in names
+    ]
     return [
         (line, rollout)
         for line, rollout in pairs

@@ -172,15 +172,22 @@ def drop_from(connection: sqlite3.Connection, position: int) -> None:
 
 
 def text_of(messages: Any) -> str:
-    """Return the text of a prompt or of the messages of a rollout, as it is searched."""
+    """Return the text of a prompt or of the messages of a rollout, as it is searched.
+
+    The thoughts are in it: attempts that differ only in them are not the same text.
+    """
     if isinstance(messages, list):
-        text = "\n".join(
-            str(message["content"]) for message in messages if isinstance(message, Mapping)
-        )
+        text = "\n".join(_written(message) for message in messages if isinstance(message, Mapping))
     else:
         text = messages or ""
     # SQLite stores UTF-8, which has no lone surrogates, and its text functions end at a NUL.
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def _written(message: Mapping[str, Any]) -> str:
+    """Return all that a message of a log says: thoughts, the texts around them, and content."""
+    before, after = message.get("thought_marks", ("", ""))
+    return f"{before}{message.get('thoughts', '')}{after}{message['content']}"
 
 
 def _identity(line: JsonObject) -> tuple[Any, ...]:

@@ -176,7 +176,9 @@ class Sft:
                 if example.request is None
                 else prompt_tokens(policy, example.request)
             )
-            answer_ids = policy.encode_answer(example.prompt, example.answer)
+            answer_ids = policy.encode_answer(
+                example.prompt, example.answer, may_think=bool(self._examples)
+            )
         except ConfigError as error:
             self._refusal = self._refusal or str(error)
             return None
@@ -226,7 +228,7 @@ class Sft:
             ]
         messages = played.rollout.messages
         return [
-            Example(_continued(task.prompt, messages[:place]), message.content)
+            Example(_continued(task.prompt, messages[:place]), message.raw)
             for place, message in enumerate(messages)
             if message.role == "assistant"
         ]
@@ -256,7 +258,7 @@ def _continued(
 ) -> str | tuple[Message, ...]:
     """Return a prompt with the messages after it, which follow a raw text as bare contents."""
     if isinstance(prompt, str):
-        return prompt + "".join(message.content for message in messages)
+        return prompt + "".join(message.raw for message in messages)
     return (*prompt, *messages)
 
 

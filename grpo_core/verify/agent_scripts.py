@@ -20,9 +20,11 @@ from grpo_core.protocol.endpoint import (
     RefusedRequestError,
 )
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.thoughts import DEFAULT_TAGS
 from grpo_core.protocol.tool_calls import sendable_calls, text_beside_calls
 from grpo_core.protocol.types import Finish, Message, Rollout, Task
 from grpo_core.verify.agents import AgentConversation
+from grpo_core.verify.sent_back import with_thoughts
 
 Answer = Callable[[CompletionRequest, Sequence[Message]], Awaitable[str | None]]
 """Returns what the policy says to a request, whose messages are given without the task's prompt;
@@ -84,12 +86,15 @@ class ScriptedCompleter:
         """What followed the prompt, as the last request and its answer have it."""
         self.turns = 0
         self.asked: list[Asked] = []
+        self._answers: list[Message] = []
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the next turns of the script; see `Completer.complete`."""
         heard = without_prompt(messages_of(request.prompt), self._prompt)
+        heard = with_thoughts(heard, self._answers, DEFAULT_TAGS)
         choices = [await self._choice(request, heard) for _ in range(request.count)]
         self.messages = (*heard, choices[-1].message)
+        self._answers += [choice.message for choice in choices]
         return CompletionAnswer(tuple(choices), prompt_tokens=len(heard))
 
     async def _choice(self, request: CompletionRequest, heard: Sequence[Message]) -> Choice:
@@ -102,14 +107,15 @@ class ScriptedCompleter:
         if text is None:
             self.turns -= 1
             raise RefusedRequestError(_WORDS[self._refusal], code=self._refusal)
-        message = Message("assistant", text)
-        calls = sendable_calls(text, "hermes", request.tools) if request.tools else ()
+        message = Message.turn(text)
+        content = message.content
+        calls = sendable_calls(content, "hermes", request.tools) if request.tools else ()
         if calls:
             numbered = [
                 replace(call, id=f"call{number}x{place}") for place, call in enumerate(calls)
             ]
-            beside = text_beside_calls(text, "hermes").strip()
-            message = Message("assistant", beside, tuple(numbered))
+            beside = text_beside_calls(content, "hermes").strip()
+            message = replace(message, content=beside, tool_calls=tuple(numbered))
         if self._is_cut:
             return Choice(text, message, "length", (), (), ())
         is_call = message.tool_calls is not None

@@ -62,7 +62,7 @@ class AgentTurns:
             GrpoError: the agent failed.
         """
         self._known = (*self._known, messages[-1])
-        self._texts.put_nowait(messages[-1].content)
+        self._texts.put_nowait(messages[-1].raw)
         following = await self._next()
         if following is None and self._running is not None:
             error = self._running.result().rollout.error

@@ -29,6 +29,7 @@ from grpo_core.protocol.types import (
     TaskKey,
     Verdict,
 )
+from grpo_core.verify.thought_notes import with_thought_note
 
 NOT_TEXT = "half of a surrogate pair"
 """What a message says of a reply that cannot be encoded."""
@@ -133,6 +134,8 @@ def check_verdict(
 ) -> Verdict:
     """Return `verdict` with plain numbers and the environment's default weights.
 
+    Where the last turn of a known rollout holds nothing but thoughts, a note says so.
+
     Args:
         verdict: what the verifier returned.
         env: the environment.
@@ -188,7 +191,7 @@ def check_verdict(
         raise BrokenContractError(
             f"the verdict's answer is {_describe_type(checked.answer)}; it must be a str or None"
         )
-    return checked
+    return checked if rollout is None else with_thought_note(checked, rollout)
 
 
 async def awaited(value: object, method: str) -> Any:
@@ -233,6 +236,11 @@ def check_reply(turn: object) -> Sequence[Message] | None:
                     f"reply() returned a message whose {name} is {_describe_type(text)}; "
                     "it must be a str"
                 )
+    marks = [mark for message in turn for mark in message.thought_marks]
+    if not all(isinstance(mark, str) for mark in marks):
+        raise BrokenContractError(
+            "reply() returned a message whose thought_marks are not two texts; leave them out"
+        )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
             f"reply() returned {NOT_TEXT}, which is not valid text and has no tokens"

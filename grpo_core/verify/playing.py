@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, ToolCall, Verdict
+from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, Verdict
 from grpo_core.verify.agent_scripts import Answer, Asked, run_script
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation, Conversations
@@ -32,15 +32,9 @@ class Transcript:
     turn: int = 0
     """Number of finished turns of the policy."""
 
-    def add_turn(
-        self,
-        text: str,
-        finish: Finish = "stop",
-        tool_calls: tuple[ToolCall, ...] | None = None,
-        thoughts: str = "",
-    ) -> None:
-        """Append a turn of the policy, with its tool calls where its model has its own format."""
-        self.messages.append(Message("assistant", text, tool_calls, thoughts))
+    def add_turn(self, turn: Message, finish: Finish = "stop") -> None:
+        """Append a turn of the policy, which was split where it was drawn or received."""
+        self.messages.append(turn)
         self.finish = finish
         self.turn += 1
 
@@ -76,8 +70,11 @@ class Transcript:
         self.finish, self.error = "error", error
 
 
-Player = Callable[[Sequence[Message]], str | None]
-"""Returns the policy's next turn after the messages so far; None to stop talking."""
+Player = Callable[[Sequence[Message]], str | Message | None]
+"""Returns the policy's next turn after the messages so far; None to stop talking.
+
+A text is split into thoughts and content by the default tags; a message is taken as it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ class Played:
 async def play(
     conversations: Conversations,
     task: Task[Any],
-    turns: Script | Player,
+    turns: Script | Sequence[Message] | Player,
     *,
     max_turns: int,
     judge: bool = False,
@@ -113,7 +110,8 @@ async def play(
     Args:
         conversations: speak for the environment.
         task: the task of the dialogue.
-        turns: what the policy says: the text of one turn, the texts of several, or a player.
+        turns: what the policy says: the text of one turn, the texts of several, turns of a record,
+            or a player.
         max_turns: most turns of the policy.
         judge: whether the verdict is asked for.
     """
@@ -132,11 +130,11 @@ async def play(
     try:
         await transcript.open()
         while transcript.finish == "stop":
-            text = player((*transcript.messages, *unanswered))
-            if text is None:
+            turn = player((*transcript.messages, *unanswered))
+            if turn is None:
                 break
             transcript.messages += unanswered
-            transcript.add_turn(text)
+            transcript.add_turn(Message.turn(turn) if isinstance(turn, str) else turn)
             reply = await transcript.next_reply()
             unanswered = reply or ()
             if reply is None:
@@ -160,18 +158,18 @@ def turns_of(script: Script) -> tuple[str, ...]:
     return (script,) if isinstance(script, str) else tuple(script)
 
 
-def scripted(script: Script) -> Player:
-    """Return a player that says the turns of a script, whatever it hears."""
-    turns = turns_of(script)
+def scripted(script: Script | Sequence[Message]) -> Player:
+    """Return a player that says the turns of a script or a record, whatever it hears."""
+    turns: tuple[str | Message, ...] = (script,) if isinstance(script, str) else tuple(script)
 
-    def next_turn(messages: Sequence[Message]) -> str | None:
+    def next_turn(messages: Sequence[Message]) -> str | Message | None:
         number = sum(message.role == "assistant" for message in messages)
         return turns[number] if number < len(turns) else None
 
     return next_turn
 
 
-def answer_agent(turns: Script | Player) -> Answer:
+def answer_agent(turns: Script | Sequence[Message] | Player) -> Answer:
     """Return what answers the requests of an agent in one attempt.
 
     The turns of a script are said in the order of the requests, whatever these hold, since an agent
@@ -183,10 +181,13 @@ def answer_agent(turns: Script | Player) -> Answer:
         player = turns
 
         async def play_on(request: CompletionRequest, heard: Sequence[Message]) -> str | None:
-            return player(heard)
+            turn = player(heard)
+            return turn.raw if isinstance(turn, Message) else turn
 
         return play_on
-    *first, last = turns_of(turns) or ("",)
+    said = (turns,) if isinstance(turns, str) else turns
+    texts = [turn.raw if isinstance(turn, Message) else turn for turn in said]
+    *first, last = texts or ("",)
     rest = iter(first)
 
     async def say_next(request: CompletionRequest, heard: Sequence[Message]) -> str | None:

@@ -4,12 +4,19 @@ import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from grpo_core.extract import (
+    Block,
+    NoAnswer,
     fenced_code,
+    find_code,
+    find_json,
+    find_tag,
+    parse_answer_number,
     parse_decimal,
     parse_integer,
     parse_json,
@@ -139,46 +146,208 @@ class TestFencedCode:
         assert block.content == "def f():\n    return 1\nx"
         assert text[block.start : block.end].startswith("   ```python")
 
-
-class TestThoughts:
-    ANSWER = "<answer>7</answer>"
-
     @pytest.mark.parametrize(
-        "thoughts",
+        ("text", "content"),
         [
-            "<think>easy</think>\n",
-            "<think>It wants <answer>...</answer>.</think>",
-            "\n<think>``` x</think>\n",
+            ("~~~python\na = 1\n~~~", "a = 1"),
+            ("~~~~\n~~~\na\n~~~~", "~~~\na"),
+            ("````python\n```\na\n````", "```\na"),
+            ("``` {.python .numberLines}\na\n```", "a"),
+            ("```{python, echo=FALSE}\na\n```", "a"),
+            ("```PYTHON\na\n```", "a"),
+            ("```python title='a.py'\na\n```", "a"),
+            ("```python:a.py\na\n```", "a"),
+            ("```python\n\ufeffa\n```", "a"),
+            ("```\ufeffpython\na\n```", "a"),
+            ("\ufeff```python\na\n```", "a"),
+            ("```python\r\na\r\n\r\nb\r\n```\r\n", "a\n\nb"),
+            ("```python\ra\rb\r```\r", "a\nb"),
+            ("1. ```python\n   a\n   ```", "a"),
+            ("10) ```python\n    if a:\n        b\n    ```", "if a:\n    b"),
+            ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
+            ("```python\n    if a:\n        b\n```", "if a:\n    b"),
+            ("```python\n    a = '''\n  x'''\n```", "  a = '''\nx'''"),
         ],
     )
-    def test_what_is_mentioned_in_the_thoughts_that_open_a_text_is_no_answer(
-        self, thoughts: str
-    ) -> None:
-        text = thoughts + self.ANSWER
-        block = xml_tag(text, tag="answer")
-        assert block is not None
-        assert (block.content, text[block.start : block.end]) == ("7", self.ANSWER)
-        assert tag_counts(text, tag="answer") == (1, 1)
-        code = fenced_code(thoughts + "```python\nx\n```")
-        assert code is not None
-        assert code.content == "x"
+    def test_fences_are_read_as_models_write_them(self, text: str, content: str) -> None:
+        block = find_code(text, languages=("python", ""))
+        assert isinstance(block, Block)
+        assert block.content == content
+        assert text[block.start : block.end].strip("1.0) \t\ufeff\n")[0] in "`~"
+
+    def test_a_fence_of_ticks_is_not_closed_by_tildes(self) -> None:
+        assert isinstance(find_code("```\na\n~~~"), NoAnswer)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "def f(x):",
+            "async def f(x):",
+            "class f:",
+            "f = g",
+            "f: Callable[[int], int] = g",
+            "f=lambda x: x",
+        ],
+    )
+    def test_the_last_block_that_binds_the_name_counts(self, line: str) -> None:
+        texts = ["f(1)", line, "def f2(): pass", "  def f(): pass", "f == 3", "x = f", "print(f)"]
+        text = "\n".join(f"```python\n# {number}\n{text}\n```" for number, text in enumerate(texts))
+        block = find_code(text, languages=("python",), binds="f")
+        assert isinstance(block, Block)
+        assert block.content == f"# 1\n{line}"
+
+    def test_a_later_block_that_binds_the_name_counts_even_if_it_is_broken(self) -> None:
+        text = "```python\ndef f(): return 1\n```\n```python\ndef f(:\n```"
+        block = find_code(text, binds="f")
+        assert isinstance(block, Block)
+        assert block.content == "def f(:"
+
+    def test_a_name_is_no_pattern(self) -> None:
+        block = find_code("```\na+ = 1\n```\n```\naa = 2\n```", binds="a+")
+        assert isinstance(block, Block)
+        assert block.content == "a+ = 1"
+
+
+class TestJsonBlocks:
+    @pytest.mark.parametrize(
+        ("text", "content"),
+        [
+            ("[1]", "[1]"),
+            ('So: {"a": "]"} it is.', '{"a": "]"}'),
+            ("```json\n[1]\n```\n```json\n [2\n```", "[2"),
+            ("```json\n[1]\n```\n```json\nnone\n```", "[1]"),
+            ("```json\n[1]\n```\n```\n[2]\n```", "[1]"),
+            ("```text\n[1]\n```\nor [2]", "[2]"),
+            ("```json [3]```", "[3]"),
+            ('A 5" wheel: [{"a": 1}]', '[{"a": 1}]'),
+            ("cut off: [[1], [2", "[[1], [2"),
+        ],
+    )
+    def test_it_is_chosen_by_its_marks(self, text: str, content: str) -> None:
+        block = find_json(text)
+        assert isinstance(block, Block)
+        assert block.content == content
+        assert content in text[block.start : block.end]
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("", "the text is empty"),
+            ("true", "no list and no object"),
+            ("[1] or [2]", "several texts stand in brackets"),
+            ("```json\n3\n```\n[1]", "no block between code fences begins with"),
+            ("```json\n[1]", "one that is never closed"),
+        ],
+    )
+    def test_a_refusal_says_why(self, text: str, reason: str) -> None:
+        refusal = find_json(text)
+        assert isinstance(refusal, NoAnswer)
+        assert reason in refusal.reason
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("", "the text is empty"),
+            ("4", "there is none"),
+            ("<a>4", "it is never closed"),
+            ("</a><a>", "</a> precedes <a>"),
+            ("<a>1</a><a>2</a>", "<a> occurs 2 times and </a> 2 times"),
+            ("1</a>", "<a> occurs 0 times and </a> 1 times"),
+        ],
+    )
+    def test_of_a_tag(self, text: str, reason: str) -> None:
+        refusal = find_tag(text, tag="a")
+        assert isinstance(refusal, NoAnswer)
+        assert refusal.reason == f"looked for exactly one block <a>...</a>: {reason}"
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (" ", "labelled py or python: found none, the text is empty"),
+            ("x", "labelled py or python: found none"),
+            ("```py\nx", "found one that is never closed"),
+            ("```json\nx\n```\n```\nx\n```", "found only blocks labelled 'json', ''"),
+        ],
+    )
+    def test_of_a_fence(self, text: str, reason: str) -> None:
+        refusal = find_code(text, languages=("python", "py"))
+        assert isinstance(refusal, NoAnswer)
+        assert reason in refusal.reason
+        assert len(refusal.reason) < 300
+
+
+class TestAnswerNumbers:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("18", " 18\n", "+18", "018", "18.0", "18.", "$18", "-$18", "$-18", "\u221218"),
+            *("x = 18", "x=18", "Total cost = $18", "**18**", "$18$", "$$18$$", r"\(18\)"),
+            *(r"\boxed{18}", r"$\boxed{18}$", r"\boxed{18\text{ dollars}}", "**x = 18 dollars.**"),
+            *("18%", r"18\%", "18 %", "18 dollars", "18 hours.", "18kg", "18 Eggs", "**18** miles"),
+        ],
+    )
+    def test_forms_in_which_models_write_a_number_are_read(self, text: str) -> None:
+        number = parse_answer_number(text)
+        assert number is not None
+        assert abs(number) == 18
+        assert (number < 0) == any(sign in text for sign in ("-", "\u2212"))
+
+    @pytest.mark.parametrize(
+        ("text", "number"),
+        [
+            ("1,080", "1080"),
+            ("1 080", "1080"),
+            ("12\xa0345\xa0678.5", "12345678.5"),
+            ("1{,}080", "1080"),
+            ("$1,080.50", "1080.5"),
+            (".5", "0.5"),
+        ],
+    )
+    def test_digits_are_grouped_in_threes(self, text: str, number: str) -> None:
+        assert parse_answer_number(text) == Fraction(number)
 
     @pytest.mark.parametrize(
         "text",
         [
-            "<think>so <answer>7</answer>",  # thoughts that never end
-            "<think>so <answer>7</answer></think>",  # an answer in thoughts only
-            "<think>so</think><answer>7</answer><answer>8</answer>",
-            "<answer>7</answer><think>or</think><answer>8</answer>",  # a later tag is ordinary text
+            *(
+                "",
+                "eighteen",
+                "18 or 19",
+                "18, 19",
+                "18 19",
+                "18/2",
+                "1/2",
+                r"\frac{1}{2}",
+                "17 = 18",
+            ),
+            *("1,8", "1,080 090", "1 08", "18 million", "18 dozen", "18th", "18k", "1e5", "0x12"),
+            *(
+                "--18",
+                "-$-18",
+                "18..",
+                "3.5.1",
+                "1_000",
+                "２",
+                "²",
+                "nan",
+                "inf",
+                "**18",
+                "$5 or $6$",
+            ),
+            *("18 dollars and 50 cents", "18 dollars dollars", "18%%", "x = y = 18", "not 17, 18"),
+            *("**17** **18**", r"\boxed{17}\boxed{18}", "1" * 31, "18" + " " * 200 + "x", "18 kg}"),
         ],
     )
-    def test_thoughts_hold_no_answer_and_hide_no_second_one(self, text: str) -> None:
-        assert xml_tag(text, tag="answer") is None
+    def test_everything_else_is_refused(self, text: str) -> None:
+        assert parse_answer_number(text) is None
 
-    def test_a_closing_mark_in_a_program_cuts_nothing(self) -> None:
-        block = fenced_code('```python\nx = "</think>"\n```')
-        assert block is not None
-        assert block.content == 'x = "</think>"'
+    def test_fractions_are_numbers_only_where_they_are_asked_for(self) -> None:
+        for text in ("3/4", "$3/4$", r"\frac{3}{4}", "6/8", "+3 / 4"):
+            assert parse_answer_number(text, fractions=True) == Fraction(3, 4)
+        for text in ("3/0", "3/4/5", "3/4 or 1", "/4", "1/" + "1" * 40):
+            assert parse_answer_number(text, fractions=True) is None
 
 
 class TestIntegers:
@@ -357,12 +526,23 @@ HOSTILE = {
     "surrogates": "\ud800" * MEGABYTE,
     "thousands": "1" + ",000" * (MEGABYTE // 4) + "x",
     "unicode digits": "٣" * MEGABYTE,
+    "tildes": "~" * MEGABYTE,
+    "list markers": "1. ```\n" * (MEGABYTE // 7),
+    "open fence": "```\n" + "x = 1\n" * (MEGABYTE // 6),
+    "indented fence": " " * (MEGABYTE // 2) + "```\n" + " " * (MEGABYTE // 2) + "\n```",
+    "carriage returns": "\r" * MEGABYTE,
+    "blocks": "```\nf = 1\n```\n" * (MEGABYTE // 14),
+    "pairs of brackets": "[]" * (MEGABYTE // 2),
+    "annotations": "```\n" + "f" + ":" * MEGABYTE + "\n```",
 }
 EXTRACTORS: dict[str, Callable[[str], object]] = {
     "only tag": lambda text: xml_tag(text, tag="answer"),
     "last tag": lambda text: xml_tag(text, tag="answer", which="last"),
     "counts": lambda text: tag_counts(text, tag="answer"),
     "code": fenced_code,
+    "code that binds a name": lambda text: find_code(text, binds="f"),
+    "json in a text": find_json,
+    "number of an answer": parse_answer_number,
     "code of a language": lambda text: fenced_code(text, languages=("python",)),
     "integer": parse_integer,
     "decimal": parse_decimal,

@@ -129,7 +129,7 @@ def test_a_machine_is_paid_by_what_it_does_and_its_parts_are_logged() -> None:
 @pytest.mark.parametrize(
     ("text", "parts", "why"),
     [
-        ("no machine", (0, 0, 0), "no JSON"),
+        ("no machine", (0, 0, 0), "looked for JSON"),
         ('[{"id": "0"}]', (1, 0, 0), "its keys are"),
         (
             '[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":9}]',

@@ -32,16 +32,18 @@ def reasons(*entries: Any) -> list[str]:
 # What is read
 
 
-def test_the_first_json_block_counts_whatever_stands_around_it() -> None:
+def test_the_last_json_block_counts_whatever_stands_around_it() -> None:
     good, bad = to_json(PAPER_CAR), "[]"
     for text in (
         good,
         f"```json\n{good}\n```",
         f"<cot>long legs</cot>\nHere: ```json {good}``` done",
-        f"```necessary_blocks\n[1]\n```\n```json\n{good}\n```\n```json\n{bad}\n```",
+        f"```necessary_blocks\n[1]\n```\n```json\n{good}\n```",
+        f"```json\n{bad}\n```\n```json\n{good}\n```",
+        f"```python\n{good}\n```",
     ):
         assert check(text).valid, text
-    assert not check(f"```json\n{bad}\n```\n```json\n{good}\n```").valid
+    assert not check(f"```json\n{good}\n```\n```json\n{bad}\n```").valid
 
 
 def test_both_spellings_and_numbers_as_text_are_read() -> None:
@@ -68,7 +70,7 @@ def test_python_literals_are_read_and_never_run() -> None:
         literal,
         f"```json\n{literal}\n```",
         literal[:-1] + ",]",
-        f"({literal[1:-1]},)  # a car",
+        f"```python\n[{literal[1:-1]},]  # a car\n```",
     ):
         assert check(text).valid, text
     for text in ("__import__('os').getpid()", "[{'id': 1 + 1}]", "{**{}}", "[x for x in ()]"):
@@ -78,13 +80,15 @@ def test_python_literals_are_read_and_never_run() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no JSON could be read"),
-        ("a car with four wheels", "no JSON could be read"),
+        ("", "looked for JSON: the text is empty"),
+        ("a car with four wheels", "looked for JSON: there is no list and no object"),
+        (f"{to_json(PAPER_CAR)} or []", "several texts stand in brackets"),
+        ("```json\nnone\n```", "no block between code fences begins with [ or {"),
         ("```json\n[", "never closed"),
         ("{}", "has to be a list of objects, one for each block; found a single object"),
         ("[1]", "found an entry that is none, number 0"),
         ("[]", "the list of blocks is empty"),
-        ("[" * 1000, "no JSON could be read"),
+        ("[" * 1000, "is not valid JSON"),
         ("x" * (MAX_CHARS + 1), f"{MAX_CHARS + 1} characters; at most {MAX_CHARS} are read"),
     ],
 )

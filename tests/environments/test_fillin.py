@@ -215,11 +215,8 @@ def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_othe
     task = ask(env)
     broken = json.dumps([gold[:-1] + "\ud800" for gold in task.data.golds])
     bad, good = judged(env, task, broken, env.reference(task))
-    assert (bad.total, bad.error, bad.rewards["judge"].note) == (
-        0.0,
-        None,
-        "no JSON array of texts",
-    )
+    assert (bad.total, bad.error) == (0.0, None)
+    assert "not a JSON array of texts" in bad.rewards["judge"].note
     assert (good.total, good.error) == (1.0, None)
 
 

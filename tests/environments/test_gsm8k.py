@@ -217,11 +217,56 @@ def test_marks_count_that_stand_once_and_on_lines_of_their_own(text: str, marks:
     assert verdict(text).rewards["xmlcount"].value == marks / 4
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<answer>18</answer>",
+        "<answer>\n18\n</answer>\n<reasoning>\nLater.\n</reasoning>",
+        "<reasoning>\n<answer>\n18\n</answer>\n</reasoning>",
+        GOOD.replace("One", "<reasoning> One"),
+    ],
+)
+def test_the_only_answer_block_counts_wherever_it_stands_and_the_format_is_paid_apart(
+    text: str,
+) -> None:
+    found = verdict(text)
+    assert found.passed
+    assert found.rewards["correctness"].value == 1
+    assert found.rewards["soft_format"].value == found.rewards["strict_format"].value == 0
+
+
+def test_thoughts_are_no_part_of_fixed_and_a_part_of_legacy() -> None:
+    thoughtful = f"<think>As <answer>...</answer> I write 18.</think>\n{GOOD}\n"
+    assert verdict(thoughtful).total == pytest.approx(1)
+    plain, thinking = (verdict(text, rewards="legacy") for text in (f"{GOOD}\n", thoughtful))
+    assert plain.rewards["strict_format"].value == 0.5
+    assert thinking.rewards["strict_format"].value == 0
+    hidden = verdict(f"<think>{GOOD}</think>\nIt is 18.")
+    assert (hidden.rewards["correctness"].value, hidden.passed) == (0, False)
+    assert hidden.metrics["accuracy/lenient"] == 1
+
+
 @pytest.mark.parametrize("answer", ["18", "18.0", "$18", " 18 ", "0018"])
 def test_numbers_are_compared_as_decimals(answer: str) -> None:
     assert verdict(GOOD.replace("18", answer)).rewards["correctness"].value == 1
     assert verdict(GOOD.replace("18", "1,080"), answer="1080").passed
     assert verdict(GOOD.replace("18", "-$5"), answer="-5").passed
+
+
+def test_the_reason_for_which_no_answer_is_read_is_noted() -> None:
+    for text, note in (
+        ("It is 18.", "exactly one block <answer>...</answer>: there is none"),
+        (GOOD + GOOD, "<answer> occurs 2 times"),
+        (GOOD.replace("18", "18 or 19"), "not one number: '18 or 19'"),
+        (GOOD.replace("18", "36/2"), "not one number: '36/2'"),
+    ):
+        assert note in verdict(text).rewards["correctness"].note
+    assert verdict(GOOD.replace("18", "1/2"), answer="0.5").passed
+
+
+def test_the_last_number_counts_only_where_there_is_no_answer_block() -> None:
+    found = verdict(GOOD.replace("18", "17") + "\nOr 18.")
+    assert found.metrics["accuracy/lenient"] == 0
 
 
 def test_accuracy_is_told_strictly_and_leniently_side_by_side() -> None:
@@ -237,9 +282,6 @@ HACKS = {
     "all numbers listed": GOOD.replace("18", " ".join(map(str, range(100)))),
     "numbers with commas": GOOD.replace("18", ",".join(map(str, range(100)))),
     "tags in the reasoning": GOOD.replace("One", "<answer>18</answer> One"),
-    "answer inside the reasoning": "<reasoning>\n<answer>\n18\n</answer>\n</reasoning>",
-    "answer first": "<answer>\n18\n</answer>\n<reasoning>\nLater.\n</reasoning>",
-    "no reasoning": "<answer>\n18\n</answer>",
     "never closed": GOOD.removesuffix("</answer>"),
     "unicode digits": GOOD.replace("18", "１８"),
     "superscript": GOOD.replace("18", "¹⁸"),

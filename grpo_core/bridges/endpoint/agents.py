@@ -25,6 +25,7 @@ from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task
 from grpo_core.verify.agent_scripts import messages_of, run_agent, without_prompt
 from grpo_core.verify.agents import AgentConversation, check_agent_request
+from grpo_core.verify.sent_back import with_thoughts
 
 
 class RemoteCompleter:
@@ -60,6 +61,7 @@ class RemoteCompleter:
         self._policy, self._task, self._number = policy, task, number
         self._most_turns, self._most_tokens = turns, tokens
         self._seed, self._clock = seed, clock
+        self._tags = policy.thought_tags
         self._asked: Counter[str] = Counter()
         """How often each text was to be continued."""
         self.messages: tuple[Message, ...] = ()
@@ -72,7 +74,8 @@ class RemoteCompleter:
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
         check_agent_request(request, self._policy.params, used=self.turns, most=self._most_turns)
-        dialogue = _dialogue(request)
+        messages = with_thoughts(messages_of(request.prompt), self._answers, self._tags)
+        dialogue = _dialogue(request, messages)
         self.turns += request.count
         try:
             with self._clock.stopped():
@@ -83,8 +86,7 @@ class RemoteCompleter:
             self.turns -= request.count
             raise
         choices = tuple(map(_choice, turns))
-        heard = without_prompt(messages_of(request.prompt), self._task.prompt)
-        self.messages = (*map(self._with_thoughts, heard), choices[0].message)
+        self.messages = (*without_prompt(messages, self._task.prompt), choices[0].message)
         self._answers += [choice.message for choice in choices]
         return CompletionAnswer(choices, turns[0].usage.prompt_tokens)
 
@@ -119,15 +121,6 @@ class RemoteCompleter:
             )
         self.tally.lengths.append(turn.tokens)
         return turn
-
-    def _with_thoughts(self, message: Message) -> Message:
-        """Return a message of a request with the thoughts that its client has not sent back."""
-        same = (
-            answer
-            for answer in reversed(self._answers)
-            if message == replace(answer, thoughts=message.thoughts)
-        )
-        return next(same, message)
 
     def _next_seed(self, dialogue: Dialogue) -> int:
         """Return the seed of a request, which depends on what is continued and how often it was."""
@@ -189,15 +182,18 @@ async def play_agent(
     return replace(rollout, turn_lengths=tuple(tally.lengths)), tally
 
 
-def _dialogue(request: CompletionRequest) -> Dialogue:
+def _dialogue(request: CompletionRequest, messages: tuple[Message, ...]) -> Dialogue:
     """Return what a request continues.
+
+    Args:
+        request: the request.
+        messages: its messages, the turns of the policy as it wrote them.
 
     Raises:
         RefusedRequestError: it is tokens, which only the policy of a run continues, or no text.
     """
     prompt = request.prompt
     if not isinstance(prompt, str):
-        messages = tuple(part for part in prompt if isinstance(part, Message))
         if len(messages) < len(prompt):
             raise RefusedRequestError(
                 "a prompt of tokens cannot be continued by a model behind an endpoint; send text"
@@ -210,6 +206,5 @@ def _dialogue(request: CompletionRequest) -> Dialogue:
 
 
 def _choice(turn: Turn) -> Choice:
-    message = Message("assistant", turn.text, turn.tool_calls, turn.thoughts)
     finish: Any = "tool_calls" if turn.tool_calls else turn.finish
-    return Choice(turn.text, message, finish, token_ids=(), tokens=(), logprobs=())
+    return Choice(turn.text, turn.said, finish, token_ids=(), tokens=(), logprobs=())

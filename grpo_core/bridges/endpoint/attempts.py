@@ -12,6 +12,7 @@ from grpo_core.bridges.endpoint.policy import RemotePolicy
 from grpo_core.bridges.endpoint.tally import Tally
 from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
 from grpo_core.calls.api_client import CallError
+from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
 from grpo_core.protocol.types import (
     Finish,
     Group,
@@ -22,6 +23,7 @@ from grpo_core.protocol.types import (
     Verdict,
 )
 from grpo_core.runs.attempts import attempt_line
+from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.playing import Transcript
@@ -87,8 +89,12 @@ class Attempt:
         }
 
     @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Attempt:
-        """Return the attempt that `to_line` wrote.
+    def from_line(cls, line: Mapping[str, Any], tags: Tags | None = DEFAULT_TAGS) -> Attempt:
+        """Return the attempt that `to_line` wrote, also that of an older version.
+
+        Args:
+            line: the line.
+            tags: the texts that open and close thoughts; None: nothing is a thought.
 
         Raises:
             Exception: the line holds none.
@@ -101,7 +107,7 @@ class Attempt:
         if not no_text.keys() <= set(get_args(NoText)):
             raise ValueError(f"no_text is {no_text!r}")
         rollout = Rollout(
-            tuple(map(Message.from_json, line["messages"])),
+            split_older_turns(map(Message.from_json, line["messages"]), tags),
             finish,
             error=line.get("error", ""),
             reply_dropped=line.get("reply_dropped", False),
@@ -225,7 +231,7 @@ class _Playing:
             self.transcript.finish, self.reply_dropped = "length", True
             return False
         self.transcript.messages += reply
-        self.transcript.add_turn(turn.text, turn.finish, turn.tool_calls, turn.thoughts)
+        self.transcript.add_turn(turn.said, turn.finish)
         self.tally.lengths.append(turn.tokens)
         return turn.refused is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from grpo_core.bridges.endpoint.thoughts import is_thought, read_thoughts
@@ -12,6 +12,7 @@ from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
 from grpo_core.calls.api_client import CallError, Kind, error_text
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.thoughts import Tags, opens_thought
 from grpo_core.protocol.tool_calls import MAX_CALLS, read_api_calls
 from grpo_core.protocol.types import Message, ToolCall
 
@@ -24,7 +25,7 @@ class Turn:
     """Holds one turn of the policy."""
 
     text: str
-    """What it says, without the calls that stand apart."""
+    """What it says as the server wrote it, without the calls that stand apart."""
     finish: Literal["stop", "length"] = "stop"
     """Whether it ended by itself, or was cut off."""
     tool_calls: tuple[ToolCall, ...] | None = None
@@ -43,6 +44,23 @@ class Turn:
     """The field with the thoughts."""
     no_text: NoText | None = None
     """Why the content of the answer is empty; None: it is not, or calls of tools are its turn."""
+    said: Message = Message("assistant", "")
+    """The turn as verifiers take it: its thoughts apart from its content (see `split`)."""
+
+    def split(self, tags: Tags | None, *, opened: bool) -> Turn:
+        """Return the turn with `said`: thoughts that stand in the text are split off.
+
+        Those that the server sent apart stay as they are.
+
+        Args:
+            tags: the texts that open and close thoughts; None: nothing is a thought.
+            opened: whether the prompt opened a thought.
+        """
+        said = Message("assistant", self.text, self.tool_calls, self.thoughts)
+        if not self.thoughts:
+            said = Message.turn(self.text, tags, opened=opened, tool_calls=self.tool_calls)
+        is_cut = self.finish == "length" and said.thoughts and not said.content
+        return replace(self, said=said, no_text="thoughts_cut" if is_cut else self.no_text)
 
 
 def read_body(body: bytes) -> Any:
@@ -135,6 +153,10 @@ class Dialogue:
         if not isinstance(prompt, str):
             self.add(prompt)
 
+    def opens_thought(self, tags: Tags | None) -> bool:
+        """Return whether a raw text ends with an opening tag; of a chat only the server knows."""
+        return not self.is_chat and opens_thought(self._text, tags)
+
     def fields(self) -> dict[str, Any]:
         """Return the fields of a request that asks for the next turn."""
         return {"messages": list(self._messages)} if self.is_chat else {"prompt": self._text}
@@ -146,8 +168,8 @@ class Dialogue:
         each call, calls that nothing answers get an empty one.
         """
         for message in messages:
-            self._text += message.content
-            entry: dict[str, Any] = {"role": message.role, "content": message.content}
+            self._text += message.raw
+            entry: dict[str, Any] = {"role": message.role, "content": message.raw}
             if message.role == "tool":
                 entry["tool_call_id"] = self._unanswered.pop(0) if self._unanswered else "call"
             else:

@@ -238,6 +238,7 @@ def identity(config: RunConfig, sources: Sources, settings: EvaluationSettings) 
     that were made as they are.
     """
     model, params = settings.model, settings.model.params
+    own_tags = config.model.thought_tags  # evaluations of earlier versions know no others
     members = list(config.members().values())
     return {
         "endpoint": model.endpoint,
@@ -248,6 +249,7 @@ def identity(config: RunConfig, sources: Sources, settings: EvaluationSettings) 
         "min_p": params.min_p,
         "stop": list(params.stop),
         "request": dict(model.request),
+        **({"thought_tags": list(own_tags)} if own_tags is not None else {}),
         "seed": config.seed,
         "environments": {
             source.name: {

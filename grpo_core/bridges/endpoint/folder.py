@@ -16,6 +16,7 @@ from grpo_core.bridges.endpoint.attempts import Attempt
 from grpo_core.bridges.endpoint.types import Usage
 from grpo_core.calls.deadline import in_thread
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
 from grpo_core.protocol.types import TaskKey
 from grpo_core.report.comparison import ATTEMPTS
 from grpo_core.runs.atomic import sync, sync_folders, write_whole
@@ -41,13 +42,21 @@ class EvalFolder:
         damaged: number of lines that could not be read; they were removed.
     """
 
-    def __init__(self, path: Path | None, settings: Mapping[str, Any], *, name: str) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        settings: Mapping[str, Any],
+        *,
+        name: str,
+        tags: Tags | None = DEFAULT_TAGS,
+    ) -> None:
         """Create the folder, or open it if it holds an evaluation with the same settings.
 
         Args:
             path: the folder; None for runs/NAME-DATE-TIME.
             settings: what decides the attempts, as JSON data.
             name: the NAME of a new folder.
+            tags: the texts that open and close thoughts, for the lines of an older version.
 
         Raises:
             ConfigError: the folder holds something else or an evaluation with other settings,
@@ -59,7 +68,7 @@ class EvalFolder:
         self.path = self.shown.absolute()
         self._then = f"give the same command again, with --out {self.shown}"
         self._file = self.path / ATTEMPTS
-        self._lock = hold(self.path)
+        self._lock, self._tags = hold(self.path), tags
         self.attempts: dict[tuple[TaskKey, int], Attempt] = {}
         self.usage = Usage()
         self.damaged = 0
@@ -135,7 +144,7 @@ class EvalFolder:
 
         def is_attempt(line: JsonObject) -> bool:
             try:
-                self._note(Attempt.from_line(line))
+                self._note(Attempt.from_line(line, self._tags))
             except Exception:  # noqa: BLE001 - a damaged line may hold anything
                 self.damaged += 1
                 return False

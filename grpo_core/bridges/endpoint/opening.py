@@ -49,6 +49,9 @@ def open_evaluation(
         raise MissingExtraError("grpo eval --endpoint", "judge", package=error.name or "") from None
     check_connections(SUBJECT)
     folder = EvalFolder(
-        out, identity(config, sources, settings), name=f"eval-{settings.model.name}"
+        out,
+        identity(config, sources, settings),
+        name=f"eval-{settings.model.name}",
+        tags=settings.model.thought_tags,
     )
     return Evaluation(config, sources, settings, folder=folder, stop=stop)

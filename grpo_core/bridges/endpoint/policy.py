@@ -39,6 +39,7 @@ from grpo_core.calls.pace import LONGEST_PAUSE_SECONDS
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import SamplingParams
+from grpo_core.protocol.thoughts import Tags
 from grpo_core.runs.store import JsonStore
 
 _FIRST_PAUSE_SECONDS = 0.5
@@ -119,6 +120,11 @@ class RemotePolicy:
         """Return how tokens are drawn."""
         return self._settings.params
 
+    @property
+    def thought_tags(self) -> Tags | None:
+        """Return the texts that open and close the model's thoughts; None: it has none."""
+        return self._settings.thought_tags
+
     async def turn(
         self,
         dialogue: Dialogue,
@@ -144,22 +150,33 @@ class RemotePolicy:
             ConfigError: it refuses the key, the model or a setting.
             StoppedError: a stop was requested meanwhile.
         """
-        body = {
-            **request_body(self._settings, dialogue, limit=limit, seed=seed, tools=tools),
-            **more,
-        }
+        turn = await self._drawn(
+            {
+                **request_body(self._settings, dialogue, limit=limit, seed=seed, tools=tools),
+                **more,
+            },
+            is_chat=dialogue.is_chat,
+            sample=sample,
+            has_tools=bool(tools),
+        )
+        return turn.split(self.thought_tags, opened=dialogue.opens_thought(self.thought_tags))
+
+    async def _drawn(
+        self, body: dict[str, Any], *, is_chat: bool, sample: int, has_tools: bool
+    ) -> Turn:
+        """Return the turn in the answer to a request, which may be cached; it raises as `turn`."""
         name = self._cache_name(body, sample)
         if self._cache is not None:
-            cached = self._cache.get(name, lambda value: read_turn(value, has_tools=bool(tools)))
+            cached = self._cache.get(name, lambda value: read_turn(value, has_tools=has_tools))
             if cached is not None:
                 return replace(cached, usage=Usage(cached=1))
         try:
-            value, retries = await self._answer(body, dialogue.is_chat)
+            value, retries = await self._answer(body, is_chat)
         except _RefusedError as error:
             return Turn("", "length", refused=error.refusal)
         if self._cache is not None:
             self._cache.put(name, value)
-        turn = read_turn(value, has_tools=bool(tools))
+        turn = read_turn(value, has_tools=has_tools)
         return replace(turn, usage=turn.usage + Usage(retries=retries))
 
     async def _answer(self, body: dict[str, Any], is_chat: bool) -> tuple[Any, int]:

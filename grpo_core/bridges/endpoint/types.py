@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_core.protocol.sampler import SamplingParams
+from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
 from grpo_core.report.summary import Summary
 
 Refusal = Literal["context", "filter"]
@@ -34,6 +35,8 @@ class ModelSettings:
     """How tokens are drawn; top-p, top-k and min-p are sent only where they are set."""
     request: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request; None leaves a field out."""
+    thought_tags: Tags | None = DEFAULT_TAGS
+    """The texts that open and close thoughts that stand in an answer; None: nothing is a thought."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.bridges.opened import OpenEnvironment
 from grpo_core.bridges.trl.rows import KEY_COLUMN, refuse_other_prompts, task_keys
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.thoughts import chosen_tags, opens_thought
 from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
 from grpo_core.train.models import pieces
@@ -39,8 +40,10 @@ def reward_functions(
         end_ids: ids of the tokens that end a completion. One that does not end with such a token
             counts as cut off: its rollout has finish="length". None: none counts as cut off. It
             is not used for rollouts of `rollout_func`, which know how they ended.
-        tokenizer: decodes completions as a run does. None: their texts are those of TRL, in which
-            special tokens are missing, so answers in tags that are special tokens earn nothing.
+        tokenizer: decodes completions as a run does, and splits off their thoughts by the tags of
+            its chat template. None: their texts are those of TRL, in which special tokens are
+            missing, so answers in tags that are special tokens earn nothing, and only thoughts
+            between <think> and </think> are known.
     """
     batch = _Batch(env, None if end_ids is None else frozenset(end_ids), tokenizer)
     return [RewardFunction(part, batch) for part in env.weights], list(env.weights.values())
@@ -84,7 +87,8 @@ class RewardFunction:
         verdicts = self._batch.verdicts(
             self.__name__,
             key_values,
-            columns.get(ROLLOUT_FIELD) or self._batch.single_turns(completions, completion_ids),
+            columns.get(ROLLOUT_FIELD)
+            or self._batch.single_turns(completions, completion_ids, columns.get("prompts")),
             step=None if trainer_state is None else trainer_state.global_step + 1,
             log_metric=log_metric,
         )
@@ -103,6 +107,8 @@ class _Batch:
         self._env = env
         self._end_ids = end_ids
         self._tokenizer = tokenizer
+        template = getattr(tokenizer, "chat_template", None)
+        self._tags = chosen_tags(env.config.model.thought_tags, template)
         self._error_rate = ErrorRate(stop_above=env.config.verify.max_error_rate)
         self._lock = threading.Lock()
         self._judged: object = None
@@ -147,8 +153,14 @@ class _Batch:
         self,
         completions: Sequence[str | Sequence[Mapping[str, Any]]],
         completion_ids: Sequence[Sequence[int]] | None,
+        prompts: Sequence[Any] | None,
     ) -> list[Rollout]:
         """Return completions that TRL generated as rollouts of one turn.
+
+        Args:
+            completions: texts, or lists of messages.
+            completion_ids: their tokens.
+            prompts: texts, or lists of messages; None: unknown, so none opens a thought.
 
         Raises:
             ConfigError: the environment holds dialogues, of which TRL only knows the tokens.
@@ -159,15 +171,37 @@ class _Batch:
                 "GRPOTrainer rollout_func=grpo_core.bridges.trl.rollout_func(env)"
             )
         ids = completion_ids or [()] * len(completions)
+        opened = self._opened(prompts or [""] * len(completions))
         return [
             Rollout(
-                (Message("assistant", self._text(completion, tokens)),),
+                (Message.turn(self._text(completion, tokens), self._tags, opened=opens),),
                 finish="length" if self._is_cut_off(tokens) else "stop",
                 token_ids=tuple(tokens),
                 trainable=(1,) * len(tokens),
             )
-            for completion, tokens in zip(completions, ids, strict=True)
+            for completion, tokens, opens in zip(completions, ids, opened, strict=True)
         ]
+
+    def _opened(self, prompts: Sequence[Any]) -> list[bool]:
+        """Return of each prompt whether it opens a thought; a chat is rendered at most once."""
+        opened: dict[str, bool] = {}
+        for prompt in prompts:
+            if (name := repr(prompt)) not in opened:
+                opened[name] = opens_thought(self._prompt_text(prompt), self._tags)
+        return [opened[repr(prompt)] for prompt in prompts]
+
+    def _prompt_text(self, prompt: str | Sequence[Mapping[str, Any]]) -> str:
+        """Return the text of a prompt; "" for a chat whose template shows no thoughts."""
+        if isinstance(prompt, str):
+            return prompt
+        template = getattr(self._tokenizer, "chat_template", None)
+        if self._tags is None or self._tags[0] not in str(template):
+            return ""
+        from grpo_core.train.models import chat  # needs jinja2, which comes with transformers
+
+        frame = chat.Frame(arguments=self._env.config.model.chat_template_args)
+        messages = tuple(Message(turn["role"], turn["content"]) for turn in prompt)
+        return chat.render(self._tokenizer, messages, frame)
 
     def _text(self, completion: str | Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> str:
         """Return the text of a completion: that of its tokens, or else the one that TRL gives."""

@@ -16,6 +16,7 @@ from grpo_core.bridges.opened import OpenEnvironment
 from grpo_core.bridges.trl.rewards import ROLLOUT_FIELD
 from grpo_core.bridges.trl.rows import key_value, task_keys
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.thoughts import chosen_tags
 from grpo_core.protocol.types import Message, Rollout
 from grpo_core.train.models import pieces
 from grpo_core.verify.playing import Transcript
@@ -134,10 +135,10 @@ class _Dialogues:
         turns, logprobs = tokens.generate(prefixes, max(limits))
         for place, (dialogue, limit) in enumerate(zip(dialogues, limits, strict=True)):
             ids = turns[place][:limit]
-            text = tokens.text(ids, after=prefixes[place])
+            turn = tokens.turn(ids, after=prefixes[place])
             dialogue.add(ids, None if logprobs is None else logprobs[place][:limit], trainable=1)
             ended = bool(ids) and ids[-1] in tokens.end_ids
-            dialogue.transcript.add_turn(text, "stop" if ended else "length")
+            dialogue.transcript.add_turn(turn, "stop" if ended else "length")
 
 
 class _Tokens:
@@ -154,6 +155,7 @@ class _Tokens:
         self._turn = env.env.max_new_tokens
         self.end_ids = frozenset(trainer.eos_token_ids)
         self._hidden_ids = pieces.hidden_ids(self._tokenizer, self.end_ids)
+        self._tags = chosen_tags(env.config.model.thought_tags, self._tokenizer.chat_template)
         config = trainer.model.config
         self.context: int = getattr(config, "text_config", config).max_position_embeddings
         """Most tokens of prompt and dialogue."""
@@ -176,9 +178,11 @@ class _Tokens:
 
         return list(chat.encode(self._tokenizer, messages, self._frame))
 
-    def text(self, ids: Sequence[int], *, after: Sequence[int]) -> str:
-        """Return the text of a turn of the policy behind the tokens `after`."""
-        return pieces.decode(self._tokenizer, ids, hidden=self._hidden_ids, after=after)
+    def turn(self, ids: Sequence[int], *, after: Sequence[int]) -> Message:
+        """Return a turn of the policy behind the tokens `after`, its thoughts apart."""
+        text = pieces.decode(self._tokenizer, ids, hidden=self._hidden_ids, after=after)
+        opened = pieces.opens_thought(self._tokenizer, after, self._tags)
+        return Message.turn(text, self._tags, opened=opened)
 
     def add_reply(self, dialogue: _Dialogue, reply: Sequence[Message]) -> bool:
         """Append the environment's turn; return False if it leaves no room for another turn."""

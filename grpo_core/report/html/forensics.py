@@ -188,5 +188,6 @@ def _paid_texts(run: OpenRun, group: int) -> list[tuple[float, str]]:
 
 
 def _said(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the policy was paid for: its answers, without its thoughts."""
     text = "\n".join(one["content"] for one in messages if one["role"] == "assistant")
     return text[:TEXT_CHARACTERS]

@@ -104,10 +104,10 @@ def encode_reply(
     """
     if isinstance(prompt, str):
         before, reply_text = prompt, "".join(message.content for message in reply)
-        said = "".join(message.content for message in messages)
+        said = "".join(message.raw for message in messages)
     elif reply[0].role == "tool" and _links_calls(tokenizer):
         before, reply_text = _results_text(tokenizer, (*prompt, *messages), reply, frame)
-        said = messages[-1].content
+        said = messages[-1].raw
         if end_id is None:
             reply_text = (tokenizer.eos_token or "") + reply_text
     else:
@@ -115,7 +115,7 @@ def encode_reply(
         before, mark, reply_text = _render(tokenizer, dialogue, frame).rpartition(
             _LAST_MESSAGE_MARK
         )
-        said = messages[-1].content
+        said = messages[-1].raw
         if not mark:
             raise ConfigError(
                 "the model's chat template leaves out the assistant's message, so a dialogue "
@@ -193,7 +193,7 @@ def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     dicts: list[dict[str, Any]] = []
     unanswered: list[str] = []
     for place, message in enumerate(messages):
-        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        entry: dict[str, Any] = {"role": message.role, "content": message.raw}
         results = len(list(takewhile(lambda other: other.role == "tool", messages[place + 1 :])))
         if message.role == "assistant" and results:
             calls = [*(message.tool_calls or ()), *[ToolCall()] * results][:results]
@@ -213,7 +213,7 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
     elif _links_calls(tokenizer):
         dicts = _linked(messages)
     else:
-        dicts = [{"role": message.role, "content": message.content} for message in messages]
+        dicts = [{"role": message.role, "content": message.raw} for message in messages]
     return _render_dicts(tokenizer, dicts, frame)
 
 
@@ -221,19 +221,22 @@ def _with_calls(tokenizer: Any, messages: Sequence[Message]) -> list[dict[str, A
     """Return messages whose calls stand beside the contents, as the template takes them.
 
     A template that knows no calls gets them in the contents, in the form that `calls_of` reads.
+    Thoughts that a client sent apart are apart here, too.
     """
     knows_calls = "tool_calls" in str(tokenizer.chat_template)
     dicts: list[dict[str, Any]] = []
     unanswered: list[tuple[str, ToolCall]] = []
     for place, message in enumerate(messages):
-        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        entry: dict[str, Any] = {"role": message.role, "content": message.raw}
+        if message.thoughts and not any(message.thought_marks):
+            entry |= {"content": message.content, "reasoning_content": message.thoughts}
         calls = message.tool_calls or ()
         if calls and knows_calls:
             unanswered = list(zip(_call_ids(calls, place), calls, strict=True))
             entry["tool_calls"] = _call_dicts(unanswered)
         elif calls:
             written = [_BLOCK.format(json.dumps(_function(call))) for call in calls]
-            entry["content"] = "\n".join(filter(None, (message.content, *written)))
+            entry["content"] = "\n".join(filter(None, (entry["content"], *written)))
         elif message.role == "tool" and unanswered:
             entry["tool_call_id"], call = unanswered.pop(0)
             entry["name"] = call.name

@@ -17,8 +17,13 @@ from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from grpo_core.protocol import thoughts
+from grpo_core.protocol.thoughts import Tags
+
 _TAIL = 200
 """How many characters before a piece decide about its tokens; longer than any special token."""
+_WHITE_SPACE_TOKENS = 16
+"""How many tokens of white space may follow the tag with which a prompt opens a thought."""
 _ANCHORS = ("\n", ".", "a")
 """Texts that stand in for the one before a piece where its last token merges with the piece."""
 _PROBES = ("a", "1", "(", "\n", " a")
@@ -116,6 +121,20 @@ def decode(
         text = _decode_inside(tokenizer, traits, list(run))
         parts.append(text.removeprefix(" ") if is_section and not traits.context_free else text)
     return "".join(parts)
+
+
+def opens_thought(tokenizer: Any, prefix_ids: Sequence[int], tags: Tags | None) -> bool:
+    """Return whether tokens end with the tag that opens a thought, white space aside.
+
+    Args:
+        tokenizer: a tokenizer of transformers.
+        prefix_ids: all tokens before a turn; only the last ones are decoded.
+        tags: the texts that open and close thoughts; None: nothing is a thought.
+    """
+    if tags is None:
+        return False
+    size = len(tags[0].encode()) + _WHITE_SPACE_TOKENS
+    return thoughts.opens_thought(decode(tokenizer, prefix_ids[-size:]), tags)
 
 
 def _is_section(traits: _Traits, tokenizer: Any, after: Sequence[int]) -> bool:

@@ -88,6 +88,7 @@ class Policy(Texts):
         tuning: what depends on the device; that of the model's device if None.
         stacked: compute adapted layers that get the same input as one product (see `stacked`),
             where the weights are in half precision; otherwise it changes nothing.
+        thought_tags: the setting `model.thought_tags`.
     """
 
     fills: ClassVar[bool] = False
@@ -108,6 +109,7 @@ class Policy(Texts):
         frame: Frame | None = None,
         tuning: Tuning | None = None,
         stacked: bool = True,
+        thought_tags: Sequence[str] | None = None,
     ) -> None:
         length = getattr(model.config, "max_position_embeddings", None) or 0
         super().__init__(
@@ -115,6 +117,7 @@ class Policy(Texts):
             frame=frame or Frame(),
             end_ids=end_token_ids(model, tokenizer),
             context=length if length > 0 else None,  # XLNet's is -1
+            thought_tags=() if self.fills else thought_tags,
         )
         self.model = model
         self.reference = Reference(model, reference)
@@ -316,6 +319,7 @@ class Policy(Texts):
                 ),
             ),
             stacked=config.trainer.stacked_layers,
+            thought_tags=config.model.thought_tags,
         )
 
     def shard(self) -> None:

@@ -119,9 +119,13 @@ class MaskedPolicy(Policy):
         return ids
 
     def encode_answer(
-        self, prompt: str | tuple[Message, ...] | tuple[int, ...], answer: str
+        self,
+        prompt: str | tuple[Message, ...] | tuple[int, ...],
+        answer: str,
+        *,
+        may_think: bool = False,
     ) -> tuple[int, ...]:
-        """Return the tokens of `answer`, a JSON array with a text for each gap.
+        """Return the tokens of `answer`, a JSON array with a text for each gap, without thoughts.
 
         Raises:
             ConfigError: the answer is not such an array, or a text has not as many tokens as its

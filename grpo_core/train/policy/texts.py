@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.thoughts import Tags, chosen_tags, opens_thought
 from grpo_core.protocol.types import Message, Rollout, ToolCall
 from grpo_core.train.models import chat, pieces
 from grpo_core.train.models.chat import Frame
@@ -22,10 +23,17 @@ class Texts:
         frame: system prompt and options of the chat template.
         end_ids: every token that ends a completion.
         context: most tokens that the model can attend to; None if unknown.
+        thought_tags: the setting `model.thought_tags`.
     """
 
     def __init__(
-        self, tokenizer: Any, *, frame: Frame, end_ids: tuple[int, ...], context: int | None
+        self,
+        tokenizer: Any,
+        *,
+        frame: Frame,
+        end_ids: tuple[int, ...],
+        context: int | None,
+        thought_tags: Sequence[str] | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.frame = frame
@@ -33,6 +41,8 @@ class Texts:
         """Every token that ends a completion."""
         self.context = context
         """Most tokens that the model can attend to; None if unknown."""
+        self.thought_tags: Tags | None = chosen_tags(thought_tags, tokenizer.chat_template)
+        """The texts that open and close the model's thoughts; None: nothing is a thought."""
 
     def encode(
         self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
@@ -107,21 +117,38 @@ class Texts:
         return tuple(chat.encode_reply(self.tokenizer, (), messages, more, frame, end_id=end_id))
 
     def encode_answer(
-        self, prompt: str | tuple[Message, ...] | tuple[int, ...], answer: str
+        self,
+        prompt: str | tuple[Message, ...] | tuple[int, ...],
+        answer: str,
+        *,
+        may_think: bool = False,
     ) -> tuple[int, ...]:
         """Return the tokens of `answer` as the policy would have generated it behind a prompt.
 
-        Its end token is included.
+        Its end token is included. A thought that the prompt opened is closed before the answer,
+        which would be a part of it otherwise.
 
         Args:
             prompt: raw text, chat messages, or the tokens of an agent's request.
             answer: the text of the answer.
+            may_think: whether the answer may go on with the thought that the prompt opened, as
+                examples in a file do; one that closes it is left as it is.
         """
         end = None if isinstance(prompt, str) else end_of_turn_id(self.tokenizer)
         end = end if end is not None else self.tokenizer.eos_token_id
         ends = [end] if end is not None else list(self.end_ids[:1])
-        before = "" if pieces.is_context_free(self.tokenizer) else self._text_of(prompt)
+        tags = self.thought_tags
+        may_open = tags is not None and self._may_open(prompt, tags)
+        is_alone = pieces.is_context_free(self.tokenizer)
+        before = "" if is_alone and not may_open else self._text_of(prompt)
+        if tags and opens_thought(before, tags) and not (may_think and tags[1] in answer):
+            answer = f"{tags[1]}\n\n{answer}"
         return (*self.encode_text(answer, before=before), *ends)
+
+    def _may_open(self, prompt: str | tuple[Message, ...] | tuple[int, ...], tags: Tags) -> bool:
+        """Return whether a prompt may end with an opening tag; a chat is not rendered for it."""
+        is_chat = any(isinstance(part, Message) for part in prompt)
+        return not is_chat or tags[0] in str(self.tokenizer.chat_template)
 
     def _text_of(self, prompt: str | tuple[Message, ...] | tuple[int, ...]) -> str:
         """Return the text of a prompt, as the model reads it."""
@@ -160,34 +187,39 @@ class Texts:
             end_id=last if last in self.end_ids else None,
         )
 
-    def tool_calls(
-        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[ToolCall, ...] | None:
-        """Return the tool calls in a turn of the policy, for `Message.tool_calls`.
+    def turn(
+        self,
+        prefix_ids: Sequence[int],
+        token_ids: Sequence[int],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Message:
+        """Return a turn of the policy: its thoughts, its content, and the calls in that.
 
         Args:
+            prefix_ids: all tokens before it.
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
-        text = self.decode(self._without_end(token_ids))
-        return chat.tool_calls(self.tokenizer, text, replace(self.frame, tools=tools))
+        turn = self.split(self.completion_text(prefix_ids, token_ids), prefix_ids)
+        calls = chat.tool_calls(self.tokenizer, turn.content, replace(self.frame, tools=tools))
+        return replace(turn, tool_calls=calls)
+
+    def split(self, text: str, prefix_ids: Sequence[int]) -> Message:
+        """Return the text of a turn of the policy behind a prefix as thoughts and content."""
+        opened = pieces.opens_thought(self.tokenizer, prefix_ids, self.thought_tags)
+        return Message.turn(text, self.thought_tags, opened=opened)
 
     def split_calls(
-        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
+        self, content: str, *, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text that the policy wrote beside its calls of tools, and these calls.
 
         Args:
-            token_ids: the tokens of the turn.
+            content: what it wrote after its thoughts.
             tools: JSON schemas of functions that the policy may call.
         """
-        text = self.decode(self._without_end(token_ids))
-        return chat.split_calls(self.tokenizer, text, replace(self.frame, tools=tools))
-
-    def _without_end(self, token_ids: Sequence[int]) -> Sequence[int]:
-        """Return the tokens of a turn without the one that ends it, if there is one."""
-        ended = bool(token_ids) and token_ids[-1] in self.end_ids
-        return token_ids[: len(token_ids) - ended]
+        return chat.split_calls(self.tokenizer, content, replace(self.frame, tools=tools))
 
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of the completion `token_ids` of a prompt."""

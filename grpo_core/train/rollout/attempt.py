@@ -139,13 +139,10 @@ class Attempt:
 
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
-        text = policy.completion_text((*self.prompt_ids, *self.token_ids), completion.token_ids)
+        prefix_ids = (*self.prompt_ids, *self.token_ids)
+        turn = policy.turn(prefix_ids, completion.token_ids, tools=self.budget.tools)
         self._append(completion.token_ids, completion.logprobs, trainable=1)
-        self.transcript.add_turn(
-            text,
-            completion.finish,
-            policy.tool_calls(completion.token_ids, tools=self.budget.tools),
-        )
+        self.transcript.add_turn(turn, completion.finish)
         self.positions = policy.slots(self.prompt_ids)
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
         self.versions.append(completion.version)

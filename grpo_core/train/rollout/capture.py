@@ -26,17 +26,20 @@ from grpo_core.protocol.endpoint import (
 )
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Sampler, SamplingParams
+from grpo_core.protocol.thoughts import Tags
 from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
     generate,
     make_choice,
+    may_think,
     prompt_tokens,
     sampler_request,
     sampling_params,
 )
 from grpo_core.verify.agents import check_agent_request
+from grpo_core.verify.sent_back import is_sent_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,9 @@ class _Start:
     """The segment that they lengthen; None: a new one."""
     new_ids: tuple[int, ...] = ()
     """Those that are not in the segment yet."""
+    known: tuple[Message, ...] = ()
+    """The messages of the request that it continues, with the thoughts of the policy, which its
+    client may not have sent back."""
 
 
 class Capture:
@@ -159,6 +165,7 @@ class Capture:
                 completion,
                 stop=self._params(request).stop,
                 tools=request.tools,
+                may_think=may_think(request),
             )
             for completion in completions
         ]
@@ -190,8 +197,9 @@ class Capture:
         segment, prompt = self._segments[-1], self._task.prompt
         history = segment.turns[-1].history
         if not _is_chat(history):
-            text = self._drawing.policy.decode(segment.token_ids, after=segment.prompt_ids)
-            return (Message("assistant", text),)
+            policy = self._drawing.policy
+            text = policy.decode(segment.token_ids, after=segment.prompt_ids)
+            return (policy.split(text, segment.prompt_ids),)
         shared = len(prompt) if not isinstance(prompt, str) else 0
         return history[shared:] if history[:shared] == prompt else history
 
@@ -219,7 +227,7 @@ class Capture:
 
     def _start_of(self, request: CompletionRequest) -> _Start:
         """Return what a request continues: the longest history that an earlier one has."""
-        tools = _digest(request)
+        tools, tags = _digest(request), self._drawing.policy.thought_tags
         best: tuple[_Growing, _Turn] | None = None
         for segment in self._segments:
             for turn in segment.turns:
@@ -227,7 +235,7 @@ class Capture:
                     turn.is_whole or not isinstance(request.prompt, str)
                 )
                 is_longer = best is None or len(turn.history) >= len(best[1].history)
-                if may_go_on and is_longer and _continues(request.prompt, turn.history):
+                if may_go_on and is_longer and _continues(request.prompt, turn.history, tags):
                     best = segment, turn
         if best is None:
             return _Start(prompt_tokens(self._drawing.policy, request))
@@ -235,9 +243,10 @@ class Capture:
         own_ids = tuple(segment.token_ids[: turn.end])
         new_ids = self._ids_after(request, turn, own_ids)
         prefix = (*segment.prompt_ids, *own_ids, *new_ids)
+        known = turn.history if _is_chat(turn.history) else ()
         if turn is segment.turns[-1] and not segment.is_taken:
-            return _Start(prefix, segment, new_ids)
-        return _Start(prefix)
+            return _Start(prefix, segment, new_ids, known)
+        return _Start(prefix, known=known)
 
     def _ids_after(
         self, request: CompletionRequest, turn: _Turn, own_ids: tuple[int, ...]
@@ -255,7 +264,7 @@ class Capture:
             return cast(tuple[int, ...], prompt[known:])
         try:
             return policy.encode_after(
-                prompt[:known],
+                (*prompt[: known - 1], cast(Message, history[-1])),
                 prompt[known:],
                 last=own_ids[-1],
                 tools=request.tools,
@@ -335,7 +344,7 @@ class Capture:
         if isinstance(prompt, str):
             history = prompt + choice.text
         elif _is_chat(prompt):
-            history = (*prompt, choice.message)
+            history = (*start.known, *prompt[len(start.known) :], choice.message)
         else:
             history = (*cast(tuple[int, ...], prompt), *completion.token_ids)
         segment.turns.append(
@@ -357,26 +366,20 @@ def _digest(request: CompletionRequest) -> str:
     return json.dumps([dict(tool) for tool in request.tools], sort_keys=True, default=str)
 
 
-def _continues(prompt: Any, history: Any) -> bool:
+def _continues(prompt: Any, history: Any, tags: Tags | None) -> bool:
     """Return whether a prompt begins with a history and has more."""
     if type(prompt) is not type(history) or len(prompt) <= len(history):
         return False
     if isinstance(prompt, str):
         return prompt.startswith(history)
-    return all(map(_is_same, prompt[: len(history)], history))
+    return all(
+        is_sent_back(sent, known, tags)
+        if isinstance(sent, Message) and isinstance(known, Message)
+        else sent == known
+        for sent, known in zip(prompt, history, strict=False)
+    )
 
 
 def _is_chat(prompt: object) -> TypeGuard[tuple[Message, ...]]:
     """Return whether a prompt consists of messages."""
     return isinstance(prompt, tuple) and any(isinstance(part, Message) for part in prompt)
-
-
-def _is_same(sent: Any, known: Any) -> bool:
-    """Return whether two tokens are equal, or two messages, of whose calls the ids may differ."""
-    if not (isinstance(sent, Message) and isinstance(known, Message)):
-        return bool(sent == known)
-    calls = [
-        [(call.name, dict(call.arguments)) for call in message.tool_calls or ()]
-        for message in (sent, known)
-    ]
-    return (sent.role, sent.content) == (known.role, known.content) and calls[0] == calls[1]

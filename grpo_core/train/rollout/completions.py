@@ -18,7 +18,7 @@ from grpo_core.protocol.sampler import (
     UnsupportedSchemaError,
     follows_schemas,
 )
-from grpo_core.protocol.types import Message
+from grpo_core.protocol.types import Message, ToolCall
 from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.draws import draw_uniforms
@@ -146,8 +146,11 @@ def make_choice(
     *,
     stop: Sequence[str] = (),
     tools: Sequence[Mapping[str, Any]] = (),
+    may_think: bool = True,
 ) -> Choice:
     """Return a completion as the client gets it.
+
+    The message has the thoughts apart.
 
     Args:
         policy: the policy whose tokens these are.
@@ -155,16 +158,20 @@ def make_choice(
         completion: the tokens that were drawn.
         stop: the strings that end a completion.
         tools: JSON schemas of the functions that the policy may call.
+        may_think: whether it may begin with thoughts (see `may_think`).
     """
     token_ids = completion.token_ids
-    text = _before_stop(policy.completion_text(prompt_ids, token_ids), stop)
-    beside, calls = policy.split_calls(token_ids, tools=tools) if tools else ("", ())
-    message = Message("assistant", text)
+    written = policy.completion_text(prompt_ids, token_ids)
+    text = _before_stop(written, stop)
+    message = policy.split(text, prompt_ids) if may_think else Message("assistant", text)
+    beside, calls = "", tuple[ToolCall, ...]()
+    if tools:
+        beside, calls = policy.split_calls(policy.split(written, prompt_ids).content, tools=tools)
     if calls:
         # The ids depend on nothing but the tokens: they may become a part of later prompts.
         digest = hashlib.sha256(repr((tuple(prompt_ids), token_ids)).encode()).hexdigest()
         numbered = [replace(call, id=f"{digest[:7]}{place:02}") for place, call in enumerate(calls)]
-        message = Message("assistant", _before_stop(beside, stop), tuple(numbered))
+        message = replace(message, content=_before_stop(beside, stop), tool_calls=tuple(numbered))
     return Choice(
         text=text,
         message=message,
@@ -173,6 +180,15 @@ def make_choice(
         tokens=tuple(pieces.decode(policy.tokenizer, [token]) for token in token_ids),
         logprobs=completion.logprobs,
     )
+
+
+def may_think(request: CompletionRequest) -> bool:
+    """Return whether a completion may begin with thoughts.
+
+    What continues a text or tokens is raw text, and what has to be JSON is nothing else.
+    """
+    is_chat = any(isinstance(part, Message) for part in request.prompt)
+    return is_chat and request.json_schema is None
 
 
 def _checked_tokens(policy: Policy, token_ids: Sequence[int]) -> tuple[int, ...]:

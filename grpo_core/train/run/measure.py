@@ -140,7 +140,7 @@ def format_group(
         )
         lines.append(
             f"  {outcome:<32} {rollout.finish:<6} "
-            f"{rollout.text!r}{'  (' + notes + ')' if notes else ''}"
+            f"{rollout.raw!r}{'  (' + notes + ')' if notes else ''}"
         )
     return "\n".join(lines)
 

@@ -17,6 +17,7 @@ from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.protocol.ties import same_reward
 from grpo_core.protocol.types import Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
+from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.alarms.asking import kept_random_states
 from grpo_core.verify.playing import play, turns_of
 
@@ -114,7 +115,7 @@ def _lost(actor: Actor, task: Task[Any], reference: Script) -> _Lost | None:
         else policy.encode(task.prompt, tools=actor.budgets[task.key.env].tools)
     )
     encoded = [policy.encode_answer(task.prompt, turn) for turn in turns]
-    read = tuple(policy.completion_text(prompt_ids, token_ids) for token_ids in encoded)
+    read = tuple(_read_back(policy, prompt_ids, token_ids) for token_ids in encoded)
     if read == turns:
         return None
     changes = "; ".join(
@@ -125,6 +126,19 @@ def _lost(actor: Actor, task: Task[Any], reference: Script) -> _Lost | None:
         names = ", ".join(map(repr, policy.tokenizer.convert_ids_to_tokens(sorted(hidden))))
         changes += f"; {names} in an answer ends the turn or is padding"
     return _Lost(task, reference, read[0] if isinstance(reference, str) else read, changes)
+
+
+def _read_back(policy: Policy, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """Return a reference answer as its tokens give it, behind the end of an opened thought."""
+    turn = policy.turn(prompt_ids, token_ids)
+    is_closed_first = any(turn.thought_marks) and not (turn.thoughts or turn.thought_marks[0])
+    if is_closed_first:
+        return turn.content
+    if prompt_ids or policy.thought_tags is None:
+        return turn.raw
+    return turn.raw.removeprefix(
+        f"{policy.thought_tags[1]}\n\n"
+    )  # whether it was opened is unknown
 
 
 def _changes(written: str, read: str) -> list[str]:

@@ -17,6 +17,7 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.completions import (
     generate,
     make_choice,
+    may_think,
     prompt_tokens,
     random_key,
     sampler_request,
@@ -70,7 +71,14 @@ class PolicyCompleter:
             ]
         )
         choices = [
-            make_choice(self._policy, prompt_ids, completion, stop=params.stop, tools=request.tools)
+            make_choice(
+                self._policy,
+                prompt_ids,
+                completion,
+                stop=params.stop,
+                tools=request.tools,
+                may_think=may_think(request),
+            )
             for completion in completions
         ]
         return CompletionAnswer(tuple(choices), len(prompt_ids))

@@ -51,9 +51,11 @@ class Embedded {
   async searched(run, chunk, text) {
     const sought = text.toLowerCase();
     const holds = (value) => (value ? JSON.stringify(value).toLowerCase().includes(sought) : false);
+    const written = ({ content, thoughts = "", thought_marks: marks = ["", ""] }) =>
+      `${marks[0]}${thoughts}${marks[1]}${content}`;
     const said = (messages) =>
-      (typeof messages === "string" ? [messages] : (messages ?? []).map((one) => one.content)).some(
-        (content) => content.toLowerCase().includes(sought),
+      (typeof messages === "string" ? [messages] : (messages ?? []).map(written)).some((text) =>
+        text.toLowerCase().includes(sought),
       ) ||
       (Array.isArray(messages) && messages.some((one) => one.tool_calls && holds(one.tool_calls)));
     const hits = new Map();

@@ -219,7 +219,10 @@ def _hedges(
 
 
 def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) -> Iterator[Canary]:
-    """Yield attempts of the policy: the best at another task, and the worst twice in a row."""
+    """Yield attempts of the policy: the best at another task, and the worst twice in a row.
+
+    Only their answers are taken; thoughts are about the task that they were written for.
+    """
     keys = {task.key for task in tasks}
     groups = [group for group in seen.groups if group[0].group.task.key in keys]
     best = [max(group, key=lambda scored: scored.reward) for group in groups]

@@ -64,9 +64,9 @@ class Duplicates:
             return []
         if self._detector is None or not self._detector.add([share]):
             return []
-        texts = [scored.rollout.text.strip() for scored in seen.attempts]
+        texts = [scored.rollout.raw.strip() for scored in seen.attempts]
         text = max(dict.fromkeys(texts), key=texts.count)
-        example = next(s for s in seen.attempts if s.rollout.text.strip() == text)
+        example = next(s for s in seen.attempts if s.rollout.raw.strip() == text)
         message = (
             f"two answers to different tasks are equal with a probability of {share:.0%}, and more "
             f"than {self._bound:.0%} was not expected from references and first steps; "

@@ -94,9 +94,12 @@ class Seen:
         ]
 
     def collisions(self) -> float:
-        """Return how often two attempts at different tasks have the same text; NaN for one task."""
+        """Return how often two attempts at different tasks have the same text; NaN for one task.
+
+        The text is the whole last turn: a policy that thinks differently has not collapsed.
+        """
         return collisions(
-            [[scored.rollout.text.strip() for scored in group] for group in self.groups]
+            [[scored.rollout.raw.strip() for scored in group] for group in self.groups]
         )
 
 

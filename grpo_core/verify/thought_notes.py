@@ -1,0 +1,37 @@
+"""Say with a verdict that the policy's last turn holds thoughts and no answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from grpo_core.protocol.thoughts import closing_tag
+from grpo_core.protocol.types import Message, Rollout, Verdict
+
+
+def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
+    """Return a verdict whose first part notes that the last turn has no answer, if that is so.
+
+    No reward depends on the note. One that passed keeps its notes: its environment does not look
+    for an answer in the last turn.
+    """
+    note = _note_on(rollout.last_turn)
+    if not note or verdict.passed or not verdict.scored or not verdict.rewards:
+        return verdict
+    name, part = next(iter(verdict.rewards.items()))
+    if part.note.startswith(note):  # of a cached verdict
+        return verdict
+    noted = replace(part, note=f"{note}; {part.note}" if part.note else note)
+    return replace(verdict, rewards={**verdict.rewards, name: noted})
+
+
+def _note_on(turn: Message) -> str:
+    """Return what is to be said of a turn; "" if it has an answer, or no thoughts."""
+    if turn.content.strip() or turn.tool_calls or not (turn.thoughts or any(turn.thought_marks)):
+        return ""
+    if turn.thought_marks[1].strip():
+        return "the turn holds only thoughts, and no answer follows them"
+    if turn.thought_marks[0].strip():
+        tag = closing_tag(turn.thought_marks)
+        by = f" by {tag}" if tag else ""
+        return f"the turn holds only thoughts, which are never closed{by}, so there is no answer"
+    return "the turn holds only thoughts, which are never closed or have no answer beside them"
