@@ -44,7 +44,7 @@ class Turn:
     """The field with the thoughts."""
     no_text: NoText | None = None
     """Why the content of the answer is empty; None: it is not, or calls of tools are its turn."""
-    said: Message = Message("assistant", "")
+    said: Message = field(default_factory=lambda: Message("assistant", ""))
     """The turn as verifiers take it: its thoughts apart from its content (see `split`)."""
 
     def split(self, tags: Tags | None, *, opened: bool) -> Turn:
@@ -168,8 +168,9 @@ class Dialogue:
         each call, calls that nothing answers get an empty one.
         """
         for message in messages:
-            self._text += message.raw
-            entry: dict[str, Any] = {"role": message.role, "content": message.raw}
+            content = message.raw if any(message.thought_marks) else message.content
+            self._text += content
+            entry: dict[str, Any] = {"role": message.role, "content": content}
             if message.role == "tool":
                 entry["tool_call_id"] = self._unanswered.pop(0) if self._unanswered else "call"
             else:
