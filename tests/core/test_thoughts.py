@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -158,6 +159,25 @@ def test_env_score_shows_what_is_missing(text: str, note: str) -> None:
     done = CliRunner().invoke(app, ["env", "score", "arithmetic", "--answer", "-"], input=text)
     assert done.exit_code == 0, done.output
     assert note in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"content": "<think>Is it 7?</think>5"},
+        {"content": "5", "thoughts": "Is it 7?", "thought_marks": ["<think>", "</think>"]},
+        {"content": "5", "thoughts": "Is it 7?"},
+    ],
+)
+def test_env_score_takes_dialogues_with_thoughts_in_either_form(
+    line: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "dialogue.jsonl"
+    file.write_text(json.dumps({"role": "assistant", **line}) + "\n")
+    guess = f"{Path(__file__).parents[2] / 'examples' / '04_dialogue.py'}:Guess"
+    done = CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["answer"] == "5"
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,14 @@ class Turn:
             tags: the texts that open and close thoughts; None: nothing is a thought.
             opened: whether the prompt opened a thought.
         """
-        said = Message("assistant", self.text, self.tool_calls, self.thoughts)
-        if not self.thoughts:
-            said = Message.turn(self.text, tags, opened=opened, tool_calls=self.tool_calls)
-        is_cut = self.finish == "length" and said.thoughts and not said.content
-        return replace(self, said=said, no_text="thoughts_cut" if is_cut else self.no_text)
+        if self.thoughts:
+            said = Message("assistant", self.text, self.tool_calls, self.thoughts)
+            return replace(self, said=said)
+        said = Message.turn(self.text, tags, opened=opened, tool_calls=self.tool_calls)
+        is_cut = self.finish == "length" and self.refused is None and not self.tool_calls
+        if is_cut and said.thoughts and not said.content:
+            return replace(self, said=said, no_text="thoughts_cut")
+        return replace(self, said=said)
 
 
 def read_body(body: bytes) -> Any:
