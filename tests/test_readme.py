@@ -286,6 +286,7 @@ def test_every_dotted_setting_that_is_named_anywhere_exists() -> None:
         "log.txt",
         "model.generate",
         "rollout.messages",
+        "rollout.raw",
         "rollout.returned",
         "rollout.text",
         "sft.py",

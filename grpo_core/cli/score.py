@@ -244,7 +244,7 @@ def _read_message(line: str, *, where: str) -> Message:
 
 
 def _has_valid_thoughts(fields: Mapping[str, Any]) -> bool:
-    """Return whether the thoughts in a message, if there are some, are a text between two others."""
+    """Return whether the thoughts of a message, if it has some, are a text between two others."""
     marks = fields.get("thought_marks", ["", ""])
     return (
         isinstance(fields.get("thoughts", ""), str)

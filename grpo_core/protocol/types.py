@@ -106,7 +106,7 @@ class Message:
     parses the reasoning of its model sends it apart.
     """
     thought_marks: tuple[str, str] = ("", "")
-    """The texts before and after `thoughts` in the turn: the tags, with the white space around them.
+    """The texts before and after `thoughts` in the turn: the tags, with white space around them.
 
     ("", ""): the turn has no thoughts, or they came apart from it, or the prompt opened them and
     they were never closed."""
@@ -345,7 +345,7 @@ class Rollout:
 
     @property
     def raw(self) -> str:
-        """Return all that the policy wrote in its last turn: its thoughts, their tags and `text`."""
+        """Return all that the policy wrote in its last turn: thoughts, their tags and `text`."""
         return self.last_turn.raw
 
     @classmethod

@@ -34,10 +34,11 @@ class Call(TypedDict):
 
 
 class AnswerMessage(TypedDict):
-    """A message of the policy."""
+    """A message of the policy; `reasoning_content` is there if it thought before its content."""
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: NotRequired[str]
     refusal: None
     tool_calls: NotRequired[list[Call]]
 
@@ -173,6 +174,8 @@ class ChatAnswer:
             deltas: list[tuple[dict[str, Any], ChatLogprobs | None]] = [
                 ({"role": "assistant", "content": ""}, None)
             ]
+            if choice.message.thoughts:
+                deltas.append(({"reasoning_content": choice.message.thoughts}, None))
             if choice.message.content or self.logprobs:
                 deltas.append(({"content": choice.message.content}, self._logprobs(choice)))
             if calls := choice.message.tool_calls:
@@ -289,6 +292,8 @@ def model_card(name: str, created: int) -> Model:
 def _message(choice: Choice) -> AnswerMessage:
     calls, content = choice.message.tool_calls, choice.message.content
     message: AnswerMessage = {"role": "assistant", "content": content, "refusal": None}
+    if choice.message.thoughts:
+        message["reasoning_content"] = choice.message.thoughts
     if calls:
         message["content"] = content or None
         message["tool_calls"] = [_call(call) for call in calls]

@@ -60,6 +60,10 @@ class AssistantMessage(Body):
     tool_calls: Annotated[list[AssistantCall], Field(min_length=1)] | None = None
     name: str | None = None
     """Changes nothing."""
+    reasoning_content: str | None = None
+    """What it thought before; a message without it continues the same completion."""
+    reasoning: str | None = None
+    """Another name of `reasoning_content`."""
     refusal: str | None = None
     """Changes nothing."""
     annotations: list[Any] | None = None
@@ -101,11 +105,15 @@ def chat_messages(chat: Sequence[ChatMessage]) -> tuple[Message, ...]:
             raise _wrong_results(
                 place - 1, f"the result of {message.tool_call_id!r} follows no such call"
             )
-        if not isinstance(message, AssistantMessage) or not message.tool_calls:
+        if not isinstance(message, AssistantMessage):
             role = "system" if message.role == "developer" else message.role
             messages.append(Message(role, joined(message.content)))
             continue
+        thoughts = message.reasoning_content or message.reasoning or ""
         calls = message.tool_calls
+        if not calls:
+            messages.append(Message("assistant", joined(message.content), thoughts=thoughts))
+            continue
         messages.append(
             Message(
                 "assistant",
@@ -114,6 +122,7 @@ def chat_messages(chat: Sequence[ChatMessage]) -> tuple[Message, ...]:
                     ToolCall(call.function.name, json_object(call.function.arguments), call.id)
                     for call in calls
                 ),
+                thoughts,
             )
         )
         results = _results(chat[place : place + len(calls)], calls, place)

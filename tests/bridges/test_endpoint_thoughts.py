@@ -1,13 +1,15 @@
-"""Thoughts that a server sends apart, and answers without a text: kept, judged as they are, and reported."""
+"""Thoughts that a server sends apart or in the answer, and answers without a text: kept, judged as they are, and reported."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from grpo_core import Verdict
 from grpo_core.bridges.endpoint.chat import Turn, read_turn
 from grpo_core.cli.app import app
 from grpo_core.runs.lines import read_lines
@@ -233,4 +235,94 @@ def test_a_folder_of_an_older_version_goes_on(endpoint: Endpoint, tmp_path: Path
         assert line["messages"] == [{"role": "assistant", "content": "3"}]
     assert found["remarks"] == []
     assert evaluate(FRAIL, endpoint.url, tmp_path / "out")["results"] == found["results"]
+    assert len(endpoint.asked) == 8
+
+
+def number(asked: dict[str, Any]) -> str:
+    text: str = asked["messages"][0]["content"]
+    return text.strip("Say .")
+
+
+def test_thoughts_that_stand_in_an_answer_are_split_off(endpoint: Endpoint, tmp_path: Path) -> None:
+    """As where a server runs without a reasoning parser; the verdict is of what follows them."""
+    endpoint.reply = lambda asked: (
+        200, chat(silent(content=f"<think>\nso {number(asked)}\n</think>\n\n{number(asked)}")),
+    )  # fmt: skip
+    found = evaluate(PONDERED, endpoint.url, tmp_path / "out")
+    assert (passed(found), found["remarks"]) == (1.0, [])
+    for line in read_lines(tmp_path / "out" / "attempts.jsonl"):
+        (message,) = line["messages"]
+        assert message["thoughts"] == line["verdict"]["answer"] == f"so {message['content']}"
+        assert message["thought_marks"] == ["<think>\n", "\n</think>\n\n"]
+    evaluate(PONDERED, endpoint.url, tmp_path / "out")
+    assert len(endpoint.asked) == 8
+
+
+def test_later_requests_have_the_turns_as_the_server_wrote_them(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.reply = lambda asked: (200, chat(silent(content="<think>hm</think>\n0")))
+    evaluate(GUESS, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
+    (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
+    assert {m["content"] for m in line["messages"] if m["role"] == "assistant"} == {"0"}
+    sent = [m["content"] for m in endpoint.asked[-1]["messages"] if m["role"] == "assistant"]
+    assert sent
+    assert set(sent) - {"3", "5"} == {"<think>hm</think>\n0"}  # those are of its examples
+
+
+def test_a_thought_that_takes_all_tokens_is_reported(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.reply = lambda asked: (200, chat(silent(content="<think>hm"), finish="length"))
+    found = evaluate(PONDERED, endpoint.url, tmp_path / "out")
+    assert found["results"][0]["no_text"] == {"thoughts_cut": 8}
+    assert "their thoughts took all tokens" in found["remarks"][0]
+    for line in read_lines(tmp_path / "out" / "attempts.jsonl"):
+        note = line["verdict"]["rewards"]["reward"]["note"]
+        assert note.startswith("the turn holds only thoughts, which are never closed by </think>")
+
+
+def test_the_tags_are_those_of_the_setting(endpoint: Endpoint, tmp_path: Path) -> None:
+    endpoint.reply = lambda asked: (
+        200, chat(silent(content=f"[THINK]hm[/THINK]{number(asked)}")),
+    )  # fmt: skip
+    setting = ("--set", "model.thought_tags=[THINK],[/THINK]")
+    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "one", *setting)) == 1.0
+    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "two")) == 0.0
+    none = ("--set", "model.thought_tags=")
+    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "three", *none)) == 0.0
+    done = invoke(PONDERED, endpoint.url, tmp_path / "one")
+    assert done.exit_code != 0
+    assert "thought_tags was" in f"{done.output} {done.exception}"
+
+
+def test_an_agent_gets_the_thoughts_apart_and_the_server_as_it_wrote_them(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    def reply(asked: dict[str, Any]) -> Any:
+        place = len(asked["messages"]) // 2
+        words = ("wrong", "right", "end")[place]
+        return 200, chat(silent(content=f"<think>thought {place}</think>\n{words}"))
+
+    endpoint.reply = reply
+    agent = f"{HERE.parent / 'core' / 'agent_envs.py'}:Asking"
+    evaluate(agent, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
+    (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
+    said = [m for m in line["messages"] if m["role"] == "assistant"]
+    assert [m["content"] for m in said] == ["wrong", "right", "end"]
+    assert [m["thoughts"] for m in said] == ["thought 0", "thought 1", "thought 2"]
+    sent = [m["content"] for m in endpoint.asked[-1]["messages"] if m["role"] == "assistant"]
+    assert sent == ["<think>thought 0</think>\nwrong", "<think>thought 1</think>\nright"]
+
+
+def test_attempts_of_an_older_version_are_split_before_they_are_judged_again(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.reply = lambda asked: (200, chat(silent(content=number(asked))))
+    evaluate(PONDERED, endpoint.url, tmp_path / "out")
+    file = tmp_path / "out" / "attempts.jsonl"
+    lines = list(read_lines(file))
+    for line in lines:
+        line["messages"][0]["content"] = f"<think>hm</think>{line['messages'][0]['content']}"
+        line["verdict"] = Verdict.failed("the judge was away").to_json()
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "out")) == 1.0
     assert len(endpoint.asked) == 8

@@ -18,6 +18,7 @@ from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import play
 
 from ..sandbox.engines import missing
+from ..train.tiny import CHAT_TEMPLATE, tiny_tokenizer
 from .routes import assert_equal, call, verdicts_of_a_run
 
 HERE = Path(__file__).parent
@@ -110,3 +111,24 @@ def test_completions_of_a_task_whose_rewards_differ_by_rounding_get_equal_ones()
         functions, _ = reward_functions(env)
         columns = call(functions, rows, ["a", "b", "a", "a", "b", "c"], step=6)
     assert columns == [[0.3, 0.3, 0.3, 0.3, 0.1 + 0.2, 0.5]]
+
+
+def test_thoughts_are_no_part_of_a_completion_of_one_turn() -> None:
+    """Those that a prompt opens are known where the tokenizer is."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = CHAT_TEMPLATE.replace(
+        "assistant\n{% endif", "assistant\n<think>\n{% endif"
+    )
+    with opened("arithmetic", SETTINGS) as env:
+        rows = [row for row in dataset(env, "train", 2) for _ in range(4)]
+        tasks = env.tasks(task_keys([row["task_key"] for row in rows]))
+        rights = [env.env.reference(task) for task in tasks]
+        said = ["{}", "<think>{}?</think>{}", "It is {}.</think>{}", "<think>{}"]
+        texts = [
+            form.replace("{}", str(right)) for form, right in zip(said * 2, rights, strict=True)
+        ]
+        plain, _ = reward_functions(env)
+        assert call(plain, rows, texts)[2] == [1.0, 1.0, 0.0, 0.0] * 2
+        opening, _ = reward_functions(env, tokenizer=tokenizer)
+        ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        assert call(opening, rows, texts, ids=ids)[2] == [0.0, 1.0, 1.0, 0.0] * 2

@@ -49,6 +49,12 @@ def script(prompt: str) -> str:
         return "It is " + " and ".join(
             part.partition("<|im_end|>")[0] for part in prompt.split("<|im_start|>tool\n")[1:]
         )
+    if "think" in last:
+        return f"<think>\n{called('multiply', a=2, b=3)}?\n</think>\n\n{called('add', a=2, b=3)}"
+    if "ponder" in last:
+        return "<think>\nTwo and three.\n</think>\n\n5"
+    if "endless" in last:
+        return "<think>\nTwo and three"
     if "both" in last:
         return "I do both." + called("add", a=2, b=3) + called("multiply", a=2, b=3)
     return called("add", a=2, b=3)
@@ -560,6 +566,49 @@ def test_without_tools_a_call_is_text(clients: SimpleNamespace) -> None:
         choice = create(model="policy", messages=[USER], **more).choices[0]
         assert choice.message.content == called("add", a=2, b=3)
         assert (choice.message.tool_calls, choice.finish_reason) == (None, "stop")
+
+
+def test_thoughts_come_apart_and_may_be_sent_back(clients: SimpleNamespace) -> None:
+    create = clients.scripted.chat.completions.create
+    user = {"role": "user", "content": "ponder"}
+    message = create(model="policy", messages=[user]).choices[0].message
+    assert (message.content, message.reasoning_content) == ("5", "Two and three.")
+    sent_back = [
+        message,
+        {"role": "assistant", "content": "5"},
+        {"role": "assistant", "content": "5", "reasoning": "Two and three."},
+    ]
+    for turn in sent_back:
+        told = create(model="policy", messages=[user, turn, {"role": "user", "content": "ponder"}])
+        assert content(told) == "5"
+    endless = create(model="policy", messages=[{"role": "user", "content": "endless"}])
+    assert endless.choices[0].message.content == ""
+    assert endless.choices[0].message.reasoning_content == "Two and three"
+    text = clients.scripted.completions.create(model="policy", prompt="ponder<|im_start|>assistant")
+    assert text.choices[0].text.startswith("<think>")
+
+
+def test_thoughts_are_streamed_before_the_content(clients: SimpleNamespace) -> None:
+    create = clients.scripted.chat.completions.create
+    user = {"role": "user", "content": "ponder"}
+    deltas = [
+        chunk.choices[0].delta
+        for chunk in streamed(create(model="policy", messages=[user], stream=True))
+    ]
+    said = [(d.model_extra.get("reasoning_content"), d.content) for d in deltas]
+    assert said == [(None, ""), ("Two and three.", None), (None, "5"), (None, None)]
+
+
+def test_a_call_in_thoughts_is_not_made(clients: SimpleNamespace) -> None:
+    create = clients.scripted.chat.completions.create
+    user = {"role": "user", "content": "think"}
+    message = create(model="policy", messages=[user], tools=TOOLS).choices[0].message
+    assert [call.function.name for call in message.tool_calls] == ["add"]
+    assert "multiply" in message.reasoning_content
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "5"}
+    assert content(create(model="policy", messages=[user, message, result], tools=TOOLS)) == (
+        "It is 5"
+    )
 
 
 def test_json_of_a_schema_is_parsed_by_the_client(clients: SimpleNamespace) -> None:

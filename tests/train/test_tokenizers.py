@@ -154,7 +154,7 @@ def test_tags_that_are_special_tokens_are_in_the_text() -> None:
     ids = texts.encode_answer(PROMPT, "<answer>-2</answer>")
     assert {texts.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS} <= set(ids)
     assert texts.decode(ids) == "<answer>-2</answer>"
-    assert texts.split_calls(ids, tools=()) == ("<answer>-2</answer>", ())
+    assert texts.turn((), ids) == Message("assistant", "<answer>-2</answer>")
 
 
 def test_an_end_token_that_is_written_out_in_characters_ends_nothing() -> None:

@@ -103,11 +103,7 @@ def ids(policy: Policy, text: str, *, ended: bool = True) -> tuple[int, ...]:
 def turn(policy: Policy, text: str) -> Message:
     """What the trainer makes of a turn of the policy."""
     tokens = ids(policy, text)
-    return Message(
-        "assistant",
-        policy.completion_text((), tokens),
-        policy.tool_calls(tokens, tools=TOOLS),
-    )
+    return policy.turn((), tokens, tools=TOOLS)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -164,9 +160,12 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
 
     attempt.transcript.conversation = Calculator().conversation(attempt.task)
 
+    opened = policy.tokenizer.decode(attempt.prompt_ids).endswith("<think>\n")
+    written = ("Add.\n</think>\n\n" if opened else "") + WRITTEN[case.format]
+
     async def play() -> None:
         for _ in range(2):
-            tokens = ids(policy, WRITTEN[case.format])
+            tokens = ids(policy, written)
             attempt.add_completion(Completion(tokens, (0.0,) * len(tokens), "stop"), policy)
             assert await attempt.add_reply(policy)
 
@@ -174,7 +173,10 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
     rollout = attempt.rollout()
     assert [m.role for m in rollout.messages] == ["assistant", "tool"] * 2
     mine = [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own]
-    assert mine == [*ids(policy, WRITTEN[case.format])] * 2
+    assert mine == [*ids(policy, written)] * 2
+    thoughts = [m.thoughts for m in rollout.messages if m.role == "assistant"]
+    assert thoughts == ["Add." if opened else ""] * 2
+    assert opened == (case.name == "qwen3_6")
     theirs = policy.tokenizer.decode(
         [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if not own]
     )
@@ -217,7 +219,7 @@ def test_calls_in_todays_form_are_answered_whatever_the_template(case: SimpleNam
 
 
 def test_without_tools_nothing_is_a_call(case: SimpleNamespace) -> None:
-    assert case.policy.tool_calls(ids(case.policy, WRITTEN[case.format]), tools=()) is None
+    assert case.policy.turn((), ids(case.policy, WRITTEN[case.format])).tool_calls is None
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Turn:
     """The field with the thoughts."""
     no_text: NoText | None = None
     """Why the content of the answer is empty; None: it is not, or calls of tools are its turn."""
-    said: Message = Message("assistant", "")
+    said: Message = field(default_factory=lambda: Message("assistant", ""))
     """The turn as verifiers take it: its thoughts apart from its content (see `split`)."""
 
     def split(self, tags: Tags | None, *, opened: bool) -> Turn:
@@ -56,11 +56,14 @@ class Turn:
             tags: the texts that open and close thoughts; None: nothing is a thought.
             opened: whether the prompt opened a thought.
         """
-        said = Message("assistant", self.text, self.tool_calls, self.thoughts)
-        if not self.thoughts:
-            said = Message.turn(self.text, tags, opened=opened, tool_calls=self.tool_calls)
-        is_cut = self.finish == "length" and said.thoughts and not said.content
-        return replace(self, said=said, no_text="thoughts_cut" if is_cut else self.no_text)
+        if self.thoughts:
+            said = Message("assistant", self.text, self.tool_calls, self.thoughts)
+            return replace(self, said=said)
+        said = Message.turn(self.text, tags, opened=opened, tool_calls=self.tool_calls)
+        is_cut = self.finish == "length" and self.refused is None and not self.tool_calls
+        if is_cut and said.thoughts and not said.content:
+            return replace(self, said=said, no_text="thoughts_cut")
+        return replace(self, said=said)
 
 
 def read_body(body: bytes) -> Any:
@@ -168,8 +171,9 @@ class Dialogue:
         each call, calls that nothing answers get an empty one.
         """
         for message in messages:
-            self._text += message.raw
-            entry: dict[str, Any] = {"role": message.role, "content": message.raw}
+            content = message.raw if any(message.thought_marks) else message.content
+            self._text += content
+            entry: dict[str, Any] = {"role": message.role, "content": content}
             if message.role == "tool":
                 entry["tool_call_id"] = self._unanswered.pop(0) if self._unanswered else "call"
             else:

@@ -36,7 +36,7 @@ class ModelSettings:
     request: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request; None leaves a field out."""
     thought_tags: Tags | None = DEFAULT_TAGS
-    """The texts that open and close thoughts that stand in an answer; None: nothing is a thought."""
+    """The texts that open and close thoughts in an answer; None: nothing is a thought."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class Texts:
 
     def _may_open(self, prompt: str | tuple[Message, ...] | tuple[int, ...], tags: Tags) -> bool:
         """Return whether a prompt may end with an opening tag; a chat is not rendered for it."""
-        is_chat = any(isinstance(part, Message) for part in prompt)
+        is_chat = not isinstance(prompt, str) and isinstance(next(iter(prompt), None), Message)
         return not is_chat or tags[0] in str(self.tokenizer.chat_template)
 
     def _text_of(self, prompt: str | tuple[Message, ...] | tuple[int, ...]) -> str:

@@ -262,9 +262,11 @@ class Capture:
             return policy.encode_text(prompt[known:], before=prompt[:known])
         if not _is_chat(prompt):
             return cast(tuple[int, ...], prompt[known:])
+        calls = prompt[known - 1].tool_calls  # with the client's ids, to which results belong
+        last_turn = replace(cast(Message, history[-1]), tool_calls=calls)
         try:
             return policy.encode_after(
-                (*prompt[: known - 1], cast(Message, history[-1])),
+                (*prompt[: known - 1], last_turn),
                 prompt[known:],
                 last=own_ids[-1],
                 tools=request.tools,

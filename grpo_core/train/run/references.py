@@ -136,9 +136,8 @@ def _read_back(policy: Policy, prompt_ids: Sequence[int], token_ids: Sequence[in
         return turn.content
     if prompt_ids or policy.thought_tags is None:
         return turn.raw
-    return turn.raw.removeprefix(
-        f"{policy.thought_tags[1]}\n\n"
-    )  # whether it was opened is unknown
+    # Whether an agent's request opens a thought is known only once it is there.
+    return turn.raw.removeprefix(f"{policy.thought_tags[1]}\n\n")
 
 
 def _changes(written: str, read: str) -> list[str]:

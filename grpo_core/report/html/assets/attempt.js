@@ -14,7 +14,7 @@ function message({ role, content, thoughts, tool_calls: calls }, sought, label) 
     thoughts
       ? el(
           "details",
-          {},
+          sought && thoughts.toLowerCase().includes(sought.toLowerCase()) ? { open: "" } : {},
           el("summary", {}, "Thoughts"),
           textBlock(thoughts, { sought, className: "text small", label: `${label}: thoughts` }),
         )
