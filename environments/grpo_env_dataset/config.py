@@ -43,7 +43,8 @@ class Config:
     function: FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
     tag: str = "answer"
     """The completion's answer is the text in its only <tag>...</tag>; "" takes the whole one. A
-    function of your own gets the whole completion in any case."""
+    function of your own gets the whole completion in any case, without its thoughts (see
+    `model.thought_tags`)."""
 
 
 def check_config(config: Config) -> None:
