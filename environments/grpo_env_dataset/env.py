@@ -4,11 +4,11 @@ Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.rewa
 
 Rewards: `exact` (the same text, white space, case and composition of letters aside), `number` (the
 same number, as `parse_answer_number` reads it), or a function of your own, named as
-path/to/file.py:function or package.module:function. It is called with the completion's text, without
-its thoughts, and the row, may be async, and returns a number from 0 to 1; 1 is a pass. Anything else that it
-returns, None too, and an exception make an error and no reward. The field that `answer` names is
-the reference then, too, so that `grpo env check` knows right answers; `--set env.answer=` says that
-there are none.
+path/to/file.py:function or package.module:function. It is called with the completion's text,
+without its thoughts, and the row, may be async, and returns a number from 0 to 1; 1 is a pass.
+Anything else that it returns, None too, and an exception make an error and no reward. The field
+that `answer` names is the reference then, too, so that `grpo env check` knows right answers;
+`--set env.answer=` says that there are none.
 
 All rows are looked at when the environment is built: those that cannot be asked, or have no answer
 that could be compared, are refused with their numbers.
