@@ -54,7 +54,9 @@ def add_adapter(
             model = peft.PeftModel.from_pretrained(
                 base, source.adapter_path, is_trainable=True, config=stored
             )
+            trained = model.active_adapter
             model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
+            model.set_adapter(trained)  # up to peft 0.18 loading another one freezes it
             return model
     except ValueError as error:
         raise ConfigError(
