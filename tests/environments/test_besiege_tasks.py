@@ -74,8 +74,9 @@ def test_the_prompt_has_the_rules_the_blocks_of_its_level_an_example_and_the_for
 
 def test_the_example_of_the_prompt_is_a_machine_that_drives() -> None:
     system, _ = ask(Car()).prompt
-    verdict = judged(Car(), system.content[system.content.index("For example") :])
-    assert verdict.total > 20
+    example, _, form = system.content.partition("For example")[2].partition("Answer in this form")
+    assert judged(Car(), example).total > 20
+    assert judged(Car(), example + form).total == 0  # a prompt that is repeated is no answer
 
 
 def test_a_short_prompt_is_a_line() -> None:
