@@ -47,6 +47,8 @@ SPLIT = (
         ("<think>so</think>3", False, "so", "3"),
         ("\n <think> so\n</think>\n\n3\n", False, "so", "3\n"),
         ("<think></think>3", False, "", "3"),
+        ("\ufeff<think>so</think>3", False, "so", "3"),
+        ("\u200b<think>so</think>3", False, "", "\u200b<think>so</think>3"),
         ("<think>so", False, "so", ""),
         ("<think>", False, "", ""),
         ("so </think> 3", True, "so", "3"),
