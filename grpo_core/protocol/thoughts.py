@@ -116,5 +116,5 @@ def chosen_tags(setting: Sequence[str] | None, template: object = None) -> Tags 
 
 def closing_tag(marks: Tags) -> str:
     """Return the closing tag that belongs to the opening one in the marks; "" if it is unknown."""
-    opening = marks[0].strip()
+    opening = _BLANK.sub("", marks[0], count=1).rstrip()
     return next((tags[1] for tags in _KNOWN_TAGS if tags[0] == opening), "")

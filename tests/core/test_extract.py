@@ -288,7 +288,18 @@ class TestAnswerNumbers:
             *("18", " 18\n", "+18", "018", "18.0", "18.", "$18", "-$18", "$-18", "\u221218"),
             *("x = 18", "x=18", "Total cost = $18", "**18**", "$18$", "$$18$$", r"\(18\)"),
             *(r"\boxed{18}", r"$\boxed{18}$", r"\boxed{18\text{ dollars}}", "**x = 18 dollars.**"),
-            *("18%", r"18\%", "18 %", "18 dollars", "18 hours.", "18kg", "18 Eggs", "**18** miles"),
+            *(
+                "18%",
+                r"18\%",
+                "18 %",
+                "18\xa0%",
+                "18\u202fkm",
+                "18 dollars",
+                "18 hours.",
+                "18kg",
+                "18 Eggs",
+                "**18** miles",
+            ),
         ],
     )
     def test_forms_in_which_models_write_a_number_are_read(self, text: str) -> None:
