@@ -67,7 +67,7 @@ def _opening(line: str) -> tuple[str, str, int] | None:
     """Return marks, label and indent of an opening fence; None for any other line.
 
     The marker of a list item is no indent: many models begin the lines below it at the margin, and
-    where they do not, `_content` takes what all lines share.
+    where they do not, `_content` removes what all lines share.
     """
     rest = line.lstrip(" \t" + _BYTE_ORDER_MARK)
     before = line[: len(line) - len(rest)]

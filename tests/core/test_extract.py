@@ -165,7 +165,7 @@ class TestFencedCode:
             ("1. ```python\n   a\n   ```", "a"),
             ("1. ```python\nif a:\n  b\n```", "if a:\n  b"),
             ("10) ```python\n  if a:\n    b\n    ```", "if a:\n  b"),
-            ("-\t```python\n\tif a:\n\t    b\n\t```", "if a:\n    b"),
+            ("1.\t```python\n\tif a:\n\t    b\n\t```", "if a:\n    b"),
             ("10) ```python\n    if a:\n        b\n    ```", "if a:\n    b"),
             ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
             ("```python\n    if a:\n        b\n```", "if a:\n    b"),
