@@ -193,12 +193,15 @@ class FillIn(Environment[Gaps]):
         """Return the text of the array.
 
         A model that continues the prompt begins with it, and may go on with further examples of its
-        own, so the first line counts then. An answer that begins in another way is read by its
-        marks.
+        own, so the first line counts then, unless the array goes on in the next one. An answer that
+        begins in another way is read by its marks.
         """
         text = answer.strip()
-        if self.config.form == "masked" or text.startswith("["):
-            return text if self.config.form == "masked" else text.partition("\n")[0]
+        if self.config.form == "masked":
+            return text
+        line = text.partition("\n")[0].rstrip()
+        if line.startswith("[") and line != "[" and not line.endswith(","):
+            return line
         block = find_json(text)
         return block.content.strip() if isinstance(block, Block) else block
 

@@ -200,17 +200,17 @@ def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
 
 
 def _read_dialogue(text: str) -> list[Message] | None:
-    """Return the messages of a dialogue as JSON lines; None if the first line is no message.
+    """Return the messages of a dialogue as JSON lines; None if the first line is not like one.
 
     Raises:
-        UserError: a later line is no message, or the last is not a turn of the policy.
+        UserError: a line is no valid message, or the last is not a turn of the policy.
     """
     messages = list[Message]()
     for number, line in numbered_lines(text):
         try:
             messages.append(_read_message(line, where=f"line {number} of the dialogue"))
         except UserError:
-            if messages:
+            if messages or _is_like_message(line):
                 raise
             return None
     if messages and not _is_turn(messages[-1]):
@@ -219,6 +219,15 @@ def _read_dialogue(text: str) -> list[Message] | None:
             'with a turn of the policy, whose role is "assistant"'
         )
     return messages or None
+
+
+def _is_like_message(line: str) -> bool:
+    """Return whether a line is a JSON object with `role` and `content`, whatever these are."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and {"role", "content"} <= fields.keys()
 
 
 def _read_message(line: str, *, where: str) -> Message:

@@ -83,8 +83,12 @@ OnWhereUnset = Annotated[bool, BeforeValidator(lambda value: True if value is No
 
 
 def _check_tags(tags: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the tags of thoughts; raise ValueError unless there are two, or none."""
-    if tags and not (len(tags) == 2 and all(tag.strip() for tag in tags) and tags[0] != tags[1]):
+    """Return the tags of thoughts without white space around them, which turns may have or not.
+
+    Raise ValueError unless there are two, or none.
+    """
+    tags = None if tags is None else tuple(tag.strip() for tag in tags)
+    if tags and not (len(tags) == 2 and all(tags) and tags[0] != tags[1]):
         raise ValueError(
             "it has to be the opening and the closing tag, two different texts that are not empty, "
             "or an empty list, with which nothing counts as thoughts"

@@ -29,8 +29,8 @@ UNITS = frozenset(_UNIT_WORDS.split())
 """The words that may follow a number and leave it that number, as "million" and "dozen" do not."""
 
 _NAME = re.compile(r"[^\W\d_][^\W\d]*(?: [^\W\d]+){0,3} ?= ?(.*)", re.DOTALL)
-_UNIT = re.compile(r"(.*[0-9}*$]) ?(?:([A-Za-z]+)|\\text\{ ?([A-Za-z]+)\})", re.DOTALL)
-_PERCENT = re.compile(r"(.*[0-9}*$]) ?\\?%", re.DOTALL)
+_UNIT = re.compile(r"(.*[0-9}*$])[ \xa0\u202f]?(?:([A-Za-z]+)|\\text\{ ?([A-Za-z]+)\})", re.DOTALL)
+_PERCENT = re.compile(r"(.*[0-9}*$])[ \xa0\u202f]?\\?%", re.DOTALL)
 _FULL_STOP = re.compile(r"(.*[^.])\.", re.DOTALL)
 _WRAPPERS = tuple(
     re.compile(pattern, re.DOTALL)

@@ -64,8 +64,13 @@ def _line_end(text: str, place: int) -> int:
 
 
 def _opening(line: str) -> tuple[str, str, int] | None:
-    """Return marks, label and indent of an opening fence; None for any other line."""
+    """Return marks, label and indent of an opening fence; None for any other line.
+
+    The marker of a list item is no indent: many models begin the lines below it at the margin, and
+    where they do not, `_content` removes what all lines share.
+    """
     rest = line.lstrip(" \t" + _BYTE_ORDER_MARK)
+    before = line[: len(line) - len(rest)]
     if marker := _LIST_MARKER.match(rest):
         rest = rest[marker.end() :]
     match = _FENCE.match(rest)
@@ -74,7 +79,7 @@ def _opening(line: str) -> tuple[str, str, int] | None:
     info = match["info"].strip(WHITE_SPACE + _BYTE_ORDER_MARK)
     label = _LABEL.match(info)
     name = label.group(1) if label is not None else ""
-    indent = len(line) - len(rest) - line.count(_BYTE_ORDER_MARK, 0, len(line) - len(rest))
+    indent = len(before) - before.count(_BYTE_ORDER_MARK)
     return match["marks"], (name or info).lower(), indent
 
 
@@ -83,7 +88,7 @@ def _content(inside: str, indent: int) -> str:
 
     Args:
         inside: the text between the lines of the fences, with the line ends around it.
-        indent: how many characters precede the opening fence in its line.
+        indent: how many characters of white space begin the line of the opening fence.
     """
     lines = inside.replace("\r\n", "\n").replace("\r", "\n").split("\n")[1:-1]
     lines = [line[min(indent, _indent_of(line)) :] for line in lines]

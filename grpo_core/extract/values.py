@@ -17,8 +17,11 @@ from grpo_core.extract.fences import fenced_blocks, labelled_first, why_no_block
 JSON_LABELS = ("json", "jsonc", "json5", "")
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # possessive: does not backtrack
 _BRACKET = re.compile(r"[\[{]")
-_INSIDE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"|[\[\]{}]')
-"""A string on one line, or a bracket."""
+_INSIDE = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"|\\["\\]|[\[\]{}]')
+"""A string on one line, an escaped quote or backslash, or a bracket.
+
+A quote that nothing closes is no string. Those behind it in its line are escaped, so they are
+passed over and the rest of the line is not searched again from each of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ tag. A later opening tag is ordinary text, and so is a closing tag that no thoug
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ _KNOWN_TAGS: tuple[Tags, ...] = (
 """The tags of the models of Mistral (Magistral), IBM, Google, ByteDance (Seed), MiniMax, MBZUAI,
 Moonshot (Kimi-VL), Cohere (Command A), Swiss AI (Apertus), Google (Gemma 4), OpenAI (gpt-oss), and
 of all others. The default is the last: some templates accept it beside their own."""
+_BLANK = re.compile(r"[\s\ufeff]*")
+"""White space, and byte order marks."""
 _HARMONY = "<|channel|>analysis"
 """What a template of gpt-oss holds, which writes its messages piece by piece."""
 
@@ -65,7 +68,8 @@ def split_thoughts(
     if tags is None:
         return SplitTurn("", text)
     opening, closing = tags
-    start = len(text) - len(text.lstrip())
+    blank = _BLANK.match(text)
+    start = blank.end() if blank is not None else 0
     if text.startswith(opening, start):
         start += len(opening)
     elif opened:
@@ -112,5 +116,5 @@ def chosen_tags(setting: Sequence[str] | None, template: object = None) -> Tags 
 
 def closing_tag(marks: Tags) -> str:
     """Return the closing tag that belongs to the opening one in the marks; "" if it is unknown."""
-    opening = marks[0].strip()
+    opening = _BLANK.sub("", marks[0], count=1).rstrip()
     return next((tags[1] for tags in _KNOWN_TAGS if tags[0] == opening), "")

@@ -47,6 +47,8 @@ SPLIT = (
         ("<think>so</think>3", False, "so", "3"),
         ("\n <think> so\n</think>\n\n3\n", False, "so", "3\n"),
         ("<think></think>3", False, "", "3"),
+        ("\ufeff<think>so</think>3", False, "so", "3"),
+        ("\u200b<think>so</think>3", False, "", "\u200b<think>so</think>3"),
         ("<think>so", False, "so", ""),
         ("<think>", False, "", ""),
         ("so </think> 3", True, "so", "3"),
@@ -135,6 +137,7 @@ def test_turns_of_an_older_log_are_split_when_they_are_read_and_others_never_aga
 
 SAID = [
     ("<think>so", "the turn holds only thoughts, which are never closed by </think>, so there is no answer"),
+    ("\ufeff<think>so", "the turn holds only thoughts, which are never closed by </think>, so there is no answer"),
     ("<think>so</think>\n", "the turn holds only thoughts, and no answer follows them"),
 ]  # fmt: skip
 
@@ -178,6 +181,20 @@ def test_env_score_takes_dialogues_with_thoughts_in_either_form(
     done = CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["answer"] == "5"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"thoughts": 5}, {"thought_marks": ["<think>"]}, {"tool_calls": []}, {"content": 5}]
+)
+def test_env_score_refuses_a_message_that_is_not_valid_in_the_first_line_too(
+    fields: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "dialogue.jsonl"
+    file.write_text(json.dumps({"role": "assistant", "content": "5", **fields}) + "\n")
+    guess = f"{Path(__file__).parents[2] / 'examples' / '04_dialogue.py'}:Guess"
+    done = CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file)])
+    assert done.exit_code != 0
+    assert "line 1 of the dialogue is no message" in f"{done.output} {done.exception}"
 
 
 @pytest.mark.parametrize(

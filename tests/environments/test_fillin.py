@@ -279,6 +279,18 @@ def test_a_causal_answer_is_its_first_line() -> None:
     ] == [1.0, 0.0]
 
 
+def test_a_causal_answer_may_be_an_array_of_several_lines() -> None:
+    env = environment(form="causal")
+    task = ask(env)
+    array = json.dumps(list(task.data.golds), indent=2)
+    in_two_lines = array.replace("[\n  ", "[", 1)
+    several = f"{array}\n\nText: and so on\nMissing: {array}"
+    assert [
+        verdict.total
+        for verdict in judged(env, task, array, in_two_lines, f"{array}\nDone.", several)
+    ] == [1.0, 1.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize("settings", [{"rate": 1.5}, {"rate": -0.1}, {"span": -1}])
 def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
     with pytest.raises(ConfigError, match="has to be a share"):

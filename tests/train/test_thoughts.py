@@ -119,6 +119,13 @@ def test_the_setting_goes_before_the_template(tmp_path: Path) -> None:
     assert policy.split("[A]a[/A]b", ()).thoughts == "a"
 
 
+def test_white_space_around_a_tag_of_the_setting_does_not_count() -> None:
+    model = {"thought_tags": ["<think>\n", "\n</think>\n"]}
+    config = build_config([{"environment": "arithmetic", "model": model}])
+    policy = policy_of(OPENING, config.model.thought_tags)
+    assert policy.split("<think>a</think>b", ()).content == "b"
+
+
 @pytest.mark.parametrize("tags", ["<think>", ["<a>", "<a>"], ["", "</a>"], ["a", "b", "c"]])
 def test_tags_that_are_no_pair_are_refused_in_one_line(tags: object) -> None:
     with pytest.raises(ConfigError, match=r"model\.thought_tags.*the opening and the closing tag"):
