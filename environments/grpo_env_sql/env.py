@@ -35,7 +35,7 @@ RULES = (
     "A ```sql block in your reply is run, and you see its result. Your last query is your answer; "
     "reply without a block when you are done."
 )
-LANGUAGES = ("sql", "sqlite", "sqlite3", "")
+LABELS = ("sql", "sqlite", "sqlite3")
 _SHOWN_ROWS = 10
 _SHOWN_CHARS = 600
 
@@ -113,6 +113,8 @@ class Queries(Episode):
         self._problem = problem
         self._query: str | None = None
         self._rows: list[Row] | None = None
+        self._is_labelled = False
+        """Whether a query stood in a block with a label."""
         self._note = ""
         """Why there is no query, or why the last one has no result."""
         self._turns = 0
@@ -137,10 +139,12 @@ class Queries(Episode):
     def _take(self, text: str) -> str | None:
         """Run the query of a turn, and return what the policy sees; None for a turn without one."""
         self._turns += 1
-        block = find_code(text, languages=LANGUAGES)
+        # Behind a query with a label, a block without one shows a result.
+        block = find_code(text, languages=LABELS if self._is_labelled else (*LABELS, ""))
         if isinstance(block, NoAnswer):
             self._note = self._note or block.reason
             return None
+        self._is_labelled = self._is_labelled or bool(block.language)
         self._query, self._rows, self._note = block.content.strip(), None, ""
         try:
             self._rows = run_query(self._problem.visible, self._query)

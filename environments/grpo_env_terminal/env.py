@@ -34,14 +34,14 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.extract import NoAnswer, find_code
+from grpo_core.extract import Block, NoAnswer, find_code
 from grpo_env_terminal.jobs import Job, PrintJob, draw_job
 
 RULES = (
     "You work in a shell. A ```sh block in your reply is run, and you see what it prints. Reply "
     "without a block when the job is done."
 )
-LANGUAGES = ("sh", "bash", "shell", "")
+LABELS = ("sh", "bash", "shell")
 LIMITS = Limits(total_seconds=30.0)
 _SHOWN_CHARS = 1000
 
@@ -92,7 +92,8 @@ class Shell(Episode):
         self._task, self._sandbox = task, sandbox
         self._session: Session | None = None
         self._last: CommandResult | None = None
-        self._turns = 0
+        self._commands: list[Block | NoAnswer] = []
+        """The block of each turn, or why it has none."""
 
     async def open(self) -> Sequence[Message]:
         self._session = await self._sandbox.session(dict(self._task.data.files), limits=LIMITS)
@@ -105,22 +106,21 @@ class Shell(Episode):
     async def verdict(self, rollout: Rollout) -> Verdict:
         assert self._session is not None, "open() comes first"
         spoken = [message.content for message in rollout.messages if message.role == "assistant"]
-        for text in spoken[self._turns :]:  # the last one, if reply() has not seen it
+        for text in spoken[len(self._commands) :]:  # the last one, if reply() has not seen it
             await self._run(text)
         rng = self._task.rng()
         done = await self._task.data.is_done(self._session, self._last, rng)
         is_canary = not self._task.data.solution
-        first = _command_in(spoken[0] if spoken else "")
-        commands = isinstance(first, str) and not is_canary
+        first = next(iter(self._commands), NoAnswer("there is no turn"))
+        commands = isinstance(first, Block) and not is_canary
+        run = [command.content for command in self._commands if isinstance(command, Block)]
         return Verdict(
             {
-                "commands": Reward(commands, note="" if isinstance(first, str) else first.reason),
+                "commands": Reward(commands, note=getattr(first, "reason", "")),
                 "done": Reward(done),
             },
             passed=done,
-            answer=next(
-                (c for c in map(_command_in, reversed(spoken)) if isinstance(c, str)), None
-            ),
+            answer=run[-1] if run else None,
             metrics={"turns": len(spoken)},
             detail={"status": None if self._last is None else self._last.status},
         )
@@ -132,9 +132,11 @@ class Shell(Episode):
     async def _run(self, text: str) -> CommandResult | None:
         """Run the block of a turn; None for a turn without one."""
         assert self._session is not None, "open() comes first"
-        command = _command_in(text)
-        result = await self._session.exec(command) if isinstance(command, str) else None
-        self._turns += 1
+        command = _command_in(text, self._commands)
+        result = None
+        if isinstance(command, Block):
+            result = await self._session.exec(command.content)
+        self._commands.append(command)
         self._last = result or self._last
         return result
 
@@ -147,11 +149,13 @@ def _prompt(job: Job) -> tuple[Message, ...]:
     )
 
 
-def _command_in(text: str) -> str | NoAnswer:
-    block = find_code(text, languages=LANGUAGES)
-    if isinstance(block, NoAnswer):
-        return block
-    return block.content if block.content.strip() else NoAnswer("the block is empty")
+def _command_in(text: str, earlier: Sequence[Block | NoAnswer]) -> Block | NoAnswer:
+    """Return the command of a turn: its block, which has a label if that of an earlier turn had."""
+    is_labelled = any(isinstance(block, Block) and block.language for block in earlier)
+    block = find_code(text, languages=LABELS if is_labelled else (*LABELS, ""))
+    if isinstance(block, Block) and not block.content.strip():
+        return NoAnswer("the block is empty")
+    return block
 
 
 def _shown(result: CommandResult) -> str:

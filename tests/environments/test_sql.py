@@ -80,6 +80,8 @@ def test_the_last_query_counts_and_results_are_shown() -> None:
     names = [name for _, name, *_ in task.data.visible.products]
     assert messages[1].content.splitlines()[:10] == names[:10]
     assert verdict.passed
+    result = "Result:\n```\n12\n```"
+    assert play(ENV, task, [block(right), result])[1].passed  # no query, since others have labels
     assert not play(ENV, task, [block(right), block(wrong), "Done."])[1].passed
     assert play(ENV, task, [block(wrong)] * 3 + [block(right)])[1].passed  # the last of max_turns
 

@@ -103,6 +103,16 @@ def test_the_last_of_all_turns_is_carried_out(env: Terminal) -> None:
     assert messages[-1].role == "assistant"
 
 
+def test_a_block_without_a_label_behind_a_labelled_command_is_no_command(env: Terminal) -> None:
+    task = ask()
+    shown = "It holds:\n```\nrm -r *\n```"
+    messages, verdict = play(env, task, [block(task.data.solution), shown])
+    assert verdict.passed
+    assert messages[-1].content == shown
+    plain = block(task.data.solution).replace("```sh", "```")
+    assert play(env, task, [plain, "Done."])[1].passed
+
+
 def test_a_script_that_knows_only_what_it_has_seen_fails(env: Terminal) -> None:
     task = ask(level=1.0)
     fixed = block(f"echo 'echo 42' > {task.data.path}")
