@@ -56,7 +56,7 @@ class Config:
 
 
 class GSM8K(Environment[Problem]):
-    """Of the published problems, those of test.jsonl are held out, and `level` has no effect."""
+    """Asks word problems; the published ones of test.jsonl are held out and have no levels."""
 
     Config = Config
     # `parts`, `reward_range` and `levels` belong to each instance, because the reward sets differ.

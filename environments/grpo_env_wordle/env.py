@@ -36,7 +36,7 @@ HIGHEST = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Says what the tasks from a level on are like."""
+    """Describes the tasks from a level on."""
 
     letters: int
     candidates: int

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grpo_core import ConfigError, Environment, Services, Task, TaskKey, Verdict
+from grpo_core import Environment, Services, Task, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
@@ -26,9 +26,7 @@ from grpo_env_parentheses.env import Parentheses
 from grpo_env_sql.env import Sql
 from grpo_env_terminal.env import Terminal
 from grpo_env_wordle.env import Wordle
-from grpo_sandbox.auto import Auto, AutoConfig
 
-from ..sandbox.engines import missing
 from .answer_forms import ALL, FORMS, READ, WHOLE, WRONG, Given
 
 HOST = PluginHost()
@@ -43,17 +41,6 @@ class Subject:
     given: Given
     whole: str
     """A whole right answer."""
-
-
-@pytest.fixture(scope="module")
-def services() -> Iterator[Services]:
-    try:
-        sandbox = Auto(AutoConfig(jails=2))
-    except ConfigError as error:
-        missing(str(error))
-        raise
-    yield Services(sandboxes={"default": sandbox})
-    asyncio.run(sandbox.close())
 
 
 def tagged(env: Environment[Any], name: str) -> Subject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -40,21 +40,9 @@ from grpo_env_parentheses.env import Parentheses
 from grpo_sandbox.auto import Auto, AutoConfig
 
 from ..sandbox.attacks import ATTACKS
-from ..sandbox.engines import missing
 
 DIFFICULTIES = range(1, 11)
 BOTH = [FizzBuzz, Parentheses]
-
-
-@pytest.fixture(scope="module")
-def services() -> Iterator[Services]:
-    try:
-        sandbox = Auto(AutoConfig(jails=2))
-    except ConfigError as error:
-        missing(str(error))
-        raise
-    yield Services(sandboxes={"default": sandbox})
-    asyncio.run(sandbox.close())
 
 
 def ask(
