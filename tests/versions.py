@@ -26,7 +26,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOWEST = ROOT / ".ci" / "lowest.txt"
 LIMIT_SECONDS = 1800.0
-PYTEST = ("pytest>=8.4,<9.2", "pytest-xdist>=3.6")
+TOOLS = (
+    *("pytest>=8.4,<9.2", "pytest-xdist>=3.6"),
+    *("hypothesis>=6.100", "jsonschema>=4.20", "psutil"),
+)
+"""What the tests of all cells import besides what they test."""
 STEP = ("python", "tests/one_step.py")
 CPU_TORCH = ("torch==2.13.0",)
 """The release of which indexes have a CPU build, so that a cell costs no gigabytes."""
@@ -159,7 +163,7 @@ def install(cell: Cell, folder: Path) -> Path:
         arguments += ["--constraints", str(LOWEST)]
     uv(folder, "pip", "install", *arguments, project, *cell.pins)
     # Of the command, not of the extra: any version that leaves the others as they are.
-    uv(folder, "pip", "install", "--python", str(programs / "python"), *PYTEST)
+    uv(folder, "pip", "install", "--python", str(programs / "python"), *TOOLS)
     return programs
 
 

@@ -175,12 +175,32 @@ class RunConfig(settings.Section):
                 f"kl.estimator={self.kl.estimator} in the reward does not have the gradient of the "
                 "KL (k3's is nearly none); set kl.estimator=k1, or kl.placement=loss",
             ),
+            *self._faults_of_full_kl(),
             *self._faults_of_added_rewards(),
             (
                 biasing,
                 "advantage.name=turns has the gradient of the expected reward, which these "
                 f"settings would bias: {'; '.join(biasing)}",
             ),
+        )
+
+    def _faults_of_full_kl(self) -> Iterator[tuple[bool, str]]:
+        """Yield the settings with which a KL over the whole vocabulary is not what it says."""
+        is_full, sampling = self.kl.estimator == "full", self.sampling
+        for setting, is_set in (
+            (f"sampling.top_p={sampling.top_p:g}", sampling.top_p < 1),
+            (f"sampling.top_k={sampling.top_k}", sampling.top_k > 0),
+            (f"sampling.min_p={sampling.min_p:g}", sampling.min_p > 0),
+        ):
+            yield (
+                is_full and is_set,
+                "kl.estimator=full is the KL of whole distributions, and "
+                f"{setting} draws from a part of them; remove it, or set kl.estimator=k3_st",
+            )
+        yield (
+            is_full and self.kl.importance is True,
+            "kl.importance=true weights an estimate by the tokens that were drawn, and "
+            "kl.estimator=full does not depend on them; remove kl.importance",
         )
 
     def _settings_that_bias(self) -> list[str]:

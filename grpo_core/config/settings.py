@@ -262,20 +262,22 @@ class KLConfig(Section):
     beta: NotNegative | None = None
     """Weight in the loss of the KL to the reference policy; 0 omits the reference policy's forward
     pass; unset: 0.12 for models up to 0.2 billion weights, 0.04 above."""
-    estimator: Literal["k1", "k2", "k3", "k3_reverse", "k3_st"] = "k3_st"
+    estimator: Literal["k1", "k2", "k3", "k3_reverse", "k3_st", "full"] = "k3_st"
     """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), never negative. k3_st has the
     value of k3 and the gradient of the KL itself. The gradient of k3 is not that of the KL: where
     the policy's probability of a token has become small, k3 pulls it back with an unbounded
     weight. k2 = d^2 / 2 has the gradient of the KL, but not its value; k3_reverse has neither. k1 =
     d has its value and is the only one for a KL in the reward; in the loss it has no gradient on
-    average without kl.importance. No gradient of a KL in the loss includes how a token changes
-    what comes after it; that of a KL in the reward does."""
+    average without kl.importance. full: no estimate, but the KL of the distributions that tokens
+    are drawn from, over the whole vocabulary, with its own gradient; not with sampling.top_p, top_k
+    or min_p, which draw from another distribution. No gradient of a KL in the loss includes how a
+    token changes what comes after it; that of a KL in the reward does."""
     importance: bool | None = None
     """Weight the KL in the loss by the importance ratio of each token to the policy that sampled,
     whatever loss.level is. When a batch gets several optimizer steps (trainer.mu,
     trainer.minibatches), only this keeps value and gradient those of the KL (at the prefixes that
     were sampled). k1 and k3 have the gradient of the KL only with it, from the first step on.
-    unset: on for k1, and with several steps for k2 and k3_st."""
+    unset: on for k1, and with several steps for k2 and k3_st; full needs none."""
     placement: Literal["loss", "reward"] = "loss"
     """loss: add the KL to the loss; reward: subtract beta times the KL of each completion (summed
     over its tokens, before the update) from its reward, with kl.estimator=k1: the gradient of the

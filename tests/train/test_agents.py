@@ -142,7 +142,7 @@ def gradients(rollouts: Sequence[Sequence[Rollout]]) -> list[torch.Tensor]:
     for parameter in updater.parameters:
         parameter.grad = None
     for micro in POLICY.micro_batches(rows, max_tokens=4096, dtype=torch.float64):
-        reference = POLICY.reference_logprobs(micro, temperature=1.0)
+        reference = POLICY.reference_states(micro)
         loss, _ = updater.loss(micro, None, reference, Sums())
         loss.backward()
     return [

@@ -15,6 +15,7 @@ from grpo_core.protocol.types import Rollout
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages
 from grpo_core.train.algorithm.losses import (
     AGGREGATIONS,
+    FULL,
     KL_ESTIMATORS,
     LEVELS,
     SURROGATES,
@@ -26,7 +27,7 @@ from grpo_core.train.algorithm.losses import (
 )
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.compute.batch import Row, collate
-from grpo_core.train.compute.logprob import token_logprobs
+from grpo_core.train.compute.values import token_values
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.update.updater import Sums, Updater
 
@@ -79,12 +80,8 @@ def ours(
                 for row in micro.rows
             ]
             old_BT = torch.tensor(padded, dtype=torch.float64)
-        reference_BT = (
-            policy.reference_logprobs(micro, temperature=config.sampling.temperature)
-            if config.needs_reference
-            else None
-        )
-        loss, _ = updater.loss(micro, old_BT, reference_BT, Sums())
+        reference = policy.reference_states(micro) if config.needs_reference else None
+        loss, _ = updater.loss(micro, old_BT, reference, Sums())
         loss.backward()
         total += loss.item()
     return total, gradient(policy)
@@ -489,7 +486,7 @@ def test_every_function_has_a_name_that_the_config_takes_and_every_name_a_functi
     assert names("LossConfig", "name") == set(SURROGATES)
     assert names("LossConfig", "level") == set(LEVELS)
     assert names("LossConfig", "aggregation") == set(AGGREGATIONS)
-    assert names("KLConfig", "estimator") == set(KL_ESTIMATORS)
+    assert names("KLConfig", "estimator") == {*KL_ESTIMATORS, FULL}
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
@@ -553,9 +550,7 @@ def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old
         policy.model.zero_grad()
         total = 0.0
         for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
-            loss, _ = updater.loss(
-                micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
-            )
+            loss, _ = updater.loss(micro, None, policy.reference_states(micro), Sums())
             loss.backward()
             total += loss.item()
         losses.append(total)
@@ -605,8 +600,8 @@ def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
         torch.tensor([0, 1, 1, 1, 3]),
         torch.tensor([2, 0, 6, 0, 5]),
     )  # one distribution used thrice, one not at all
-    assert torch.autograd.gradcheck(lambda x: token_logprobs(x, place, tokens)[0], (logits,))
-    logprob, entropy = token_logprobs(logits, place, tokens)
+    assert torch.autograd.gradcheck(lambda x: token_values(x, place, tokens)[0], (logits,))
+    logprob, entropy, *_ = token_values(logits, place, tokens)
     plain = torch.log_softmax(logits, dim=-1)
     torch.testing.assert_close(logprob, plain[place, tokens])
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1)[place])

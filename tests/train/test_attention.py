@@ -22,9 +22,7 @@ def gradients(policy, pair: float) -> list[torch.Tensor]:
     updater = Updater(policy, run_config(), steps=1)
     policy.model.zero_grad()
     for micro in micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64, pair=pair):
-        loss, _ = updater.loss(
-            micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
-        )
+        loss, _ = updater.loss(micro, None, policy.reference_states(micro), Sums())
         loss.backward()
     return [parameter.grad.clone() for _, parameter in policy.trainable()]
 

@@ -23,12 +23,14 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.losses import (
     AGGREGATIONS,
+    FULL,
     KL_ESTIMATORS,
     LEVELS,
     SURROGATES,
     divergence,
 )
 from grpo_core.train.algorithm.rewards import Rewards
+from grpo_core.train.compute.values import token_values
 
 VOCABULARY, LONGEST, END = 3, 3, 0
 Prefix = tuple[int, ...]
@@ -133,7 +135,13 @@ def mean_worth(logits: Tensor) -> Tensor:
 def kl_on_average(logits: Tensor, estimator: str, *, importance: bool) -> Tensor:
     logprob_BT, reference_BT = chosen(logits.log_softmax(-1)), chosen(REFERENCE)
     config = KLConfig(estimator=estimator)  # type: ignore[arg-type]
-    kl_BT = divergence(logprob_BT, chosen(START), reference_BT, config, importance=importance)
+    vocabulary = torch.arange(VOCABULARY).repeat(len(PREFIXES), 1)
+    places = torch.arange(len(PREFIXES)).unsqueeze(1).expand_as(vocabulary)
+    values = token_values(logits, places.flatten(), vocabulary.flatten(), REFERENCE)
+    full_BT = values.kl.reshape(vocabulary.shape)[PLACE_BT, TOKEN_BT] * WRITTEN_BT
+    kl_BT = divergence(
+        logprob_BT, chosen(START), reference_BT, full_BT, config, importance=importance
+    )
     return (probability(START) * WRITTEN_BT * kl_BT).sum()
 
 
@@ -156,7 +164,7 @@ def worth_on_average(logits: Tensor, config: LossConfig) -> Tensor:
     return -(probability(START) * WRITTEN_BT * weight_B1 * loss_BT).sum()
 
 
-KL_ROWS = list(itertools.product(KL_ESTIMATORS, (False, True)))
+KL_ROWS = [*itertools.product(KL_ESTIMATORS, (False, True)), (FULL, False)]
 Errors = dict[str, float]
 
 
@@ -177,12 +185,12 @@ def kl_errors(estimator: str, importance: bool, when: str) -> Errors:
 
 # Which are right on average. Everything else has to be wrong, so that this list says all of it.
 ON_POLICY = {
-    "value": {("k1", False), ("k1", True), ("k3", False), ("k3", True), ("k3_st", False), ("k3_st", True)},
-    "gradient": {("k1", True), ("k2", False), ("k2", True), ("k3", True), ("k3_st", False), ("k3_st", True)},
+    "value": {("k1", False), ("k1", True), ("k3", False), ("k3", True), ("k3_st", False), ("k3_st", True), (FULL, False)},
+    "gradient": {("k1", True), ("k2", False), ("k2", True), ("k3", True), ("k3_st", False), ("k3_st", True), (FULL, False)},
 }  # fmt: skip
 AFTER_IT_MOVED = {
-    "value": {("k1", True), ("k3", True), ("k3_st", True)},
-    "gradient": {("k1", True), ("k2", True), ("k3", True), ("k3_st", True)},
+    "value": {("k1", True), ("k3", True), ("k3_st", True), (FULL, False)},
+    "gradient": {("k1", True), ("k2", True), ("k3", True), ("k3_st", True), (FULL, False)},
 }
 
 
@@ -208,11 +216,15 @@ def test_without_importance_k1_in_the_loss_has_no_gradient_or_not_the_kls(when: 
     assert kl_errors("k1", False, when)["gradient"] > 0.9
 
 
+@pytest.mark.parametrize(("estimator", "importance"), KL_ROWS)
+def test_no_kl_in_the_loss_knows_how_a_token_changes_what_comes_later(
+    estimator: str, importance: bool
+) -> None:
+    assert kl_errors(estimator, importance, "on-policy")["of completions"] > 0.05
+
+
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
-def test_no_kl_in_the_loss_knows_how_a_token_changes_what_comes_later(estimator: str) -> None:
-    """A KL in the reward does: with k1 its gradient is that of the KL of completions."""
-    for importance in (False, True):
-        assert kl_errors(estimator, importance, "on-policy")["of completions"] > 0.05
+def test_a_k1_in_the_reward_has_the_gradient_of_the_kl_of_completions(estimator: str) -> None:
     logits = PRESENT["on-policy"]
     found = gradient(kl_in_the_reward_on_average(logits, estimator), logits)
     exact = gradient(kl_of_completions(logits), logits)
@@ -238,7 +250,7 @@ def _settings(**sections: object) -> RunConfig:
 
 
 @pytest.mark.parametrize("trainer", [{}, {"mu": 2}, {"minibatches": 2}])
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3_st"])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3_st", FULL])
 def test_what_importance_is_when_unset_has_the_gradient_of_the_kl(
     estimator: str, trainer: dict[str, int]
 ) -> None:
@@ -255,7 +267,7 @@ def test_the_default_of_one_step_a_batch_computes_no_importance_and_papers_k3_ne
     assert _settings(kl={"estimator": "k3", "importance": True}).kl_importance
 
 
-@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+@pytest.mark.parametrize("estimator", [*KL_ESTIMATORS, FULL])
 def test_a_kl_in_the_reward_that_is_not_k1_is_refused(estimator: str) -> None:
     sections = {
         "kl": {"placement": "reward", "estimator": estimator},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from grpo_core.train.compute.logprob import Head, token_logprobs
+from grpo_core.train.compute.logprob import Head, ReferenceHead, Shaping
+from grpo_core.train.compute.values import token_values
 
 HIDDEN, VOCABULARY = 5, 11
 PLACE = torch.tensor(
@@ -58,7 +61,7 @@ def test_chunks_change_neither_values_nor_gradients(
         )
 
     ours, theirs = hidden(), hidden()
-    found = Head(module, VOCABULARY, temperature, max_bytes, entropy).logprobs(ours, *DRAWN)
+    found = Head(module, VOCABULARY, temperature, max_bytes, entropy).values(ours, *DRAWN)[:2]
     expected = whole(module, theirs, temperature)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(
@@ -66,7 +69,7 @@ def test_chunks_change_neither_values_nor_gradients(
     )
     with torch.no_grad():
         torch.testing.assert_close(
-            Head(module, VOCABULARY, temperature, max_bytes).logprobs(ours, *DRAWN),
+            Head(module, VOCABULARY, temperature, max_bytes).values(ours, *DRAWN)[:2],
             expected,
             rtol=1e-12,
             atol=1e-12,
@@ -75,7 +78,7 @@ def test_chunks_change_neither_values_nor_gradients(
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
     frozen = Head(head(), VOCABULARY, 0.7, 600)
-    assert torch.autograd.gradcheck(lambda states: frozen.logprobs(states, *DRAWN)[0], (hidden(),))
+    assert torch.autograd.gradcheck(lambda states: frozen.values(states, *DRAWN)[0], (hidden(),))
 
 
 def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradient() -> None:
@@ -87,7 +90,7 @@ def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradien
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logprob, _ = Head(module, VOCABULARY, 1.0, 2**20).logprobs(hidden(), *DRAWN)
+        logprob = Head(module, VOCABULARY, 1.0, 2**20).values(hidden(), *DRAWN).logprob
     logprob.sum().backward()
     assert module.weight.grad is None
     assert kept
@@ -95,7 +98,7 @@ def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradien
 
 
 def test_nothing_to_predict_gives_nothing() -> None:
-    logprob, entropy = Head(head(), VOCABULARY, 1.0, 600).logprobs(hidden()[:0], [], [])
+    logprob, entropy, *_ = Head(head(), VOCABULARY, 1.0, 600).values(hidden()[:0], [], [])
     assert logprob.shape == entropy.shape == (0,)
 
 
@@ -104,14 +107,118 @@ def test_a_token_of_no_probability_has_a_finite_entropy() -> None:
     module = head(bias=True)
     with torch.no_grad():
         module.bias[2] = -torch.inf
-    logprob, entropy = Head(module, VOCABULARY, 1.0, 600).logprobs(hidden(), *DRAWN)
+    logprob, entropy, *_ = Head(module, VOCABULARY, 1.0, 600).values(hidden(), *DRAWN)
     assert logprob[1] == -torch.inf
     assert entropy.isfinite().all()
 
 
+def reference_head(module: nn.Linear) -> ReferenceHead:
+    """A reference whose last hidden states are others, with the head itself."""
+    states = 1.5 * torch.randn(
+        5, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(2)
+    )
+    return ReferenceHead(states, lambda: nullcontext(module))
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1000, 2**20], ids=["one row", "two rows", "one chunk"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({}, {}),
+        ({"bias": True}, {"shaping": Shaping(scale=1.5)}),
+        ({}, {"entropy": True}),
+        ({"trained": True}, {}),
+        ({"bias": True, "trained": True}, {"entropy": True}),
+        ({}, {"shaping": Shaping(scale=0.7, cap=2.0)}),
+    ],
+    ids=str,
+)
+def test_the_kl_over_the_vocabulary_and_its_gradient_are_those_of_the_definition(
+    max_bytes: int, temperature: float, options: dict[str, bool], more: dict[str, Any]
+) -> None:
+    """The sum over all tokens of p (log p - log q), and torch's gradient of it, in float64."""
+    module = head(**options)
+    reference = reference_head(module)
+    shape = more.get("shaping", Shaping()).logits
+    weight = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
+
+    def defined(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        own = torch.log_softmax(shape(module(states)) / temperature, dim=-1)
+        with torch.no_grad():
+            other = torch.log_softmax(shape(module(reference.hidden_KH)) / temperature, dim=-1)
+        kl = (own.exp() * (own - other)).sum(-1)
+        return own[PLACE, TOKENS], other[PLACE, TOKENS], kl[PLACE]
+
+    def gradients(logprob: Tensor, kl: Tensor, states: Tensor) -> list[Tensor]:
+        loss = (weight * logprob).sum() + (weight.flip(0) * kl).sum() + kl.square().sum()
+        trained = [p for p in module.parameters() if p.requires_grad]
+        return list(torch.autograd.grad(loss, [states, *trained]))
+
+    ours, theirs = hidden(), hidden()
+    found = Head(module, VOCABULARY, temperature, max_bytes, kl=True, **more).values(
+        ours, *DRAWN, reference
+    )
+    expected = defined(theirs)
+    assert found.kl is not None
+    torch.testing.assert_close(
+        (found.logprob, found.reference, found.kl), expected, rtol=1e-12, atol=1e-12
+    )
+    torch.testing.assert_close(
+        gradients(found.logprob, found.kl, ours),
+        gradients(expected[0], expected[2], theirs),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+
+
+def test_a_kl_that_is_only_logged_changes_no_gradient() -> None:
+    for module in (head(), head(trained=True)):
+        slopes = []
+        for reference in (None, reference_head(module)):
+            states = hidden()
+            values = Head(module, VOCABULARY, 0.7, 600).values(states, *DRAWN, reference)
+            slopes.append(torch.autograd.grad(values.logprob.square().sum(), states)[0])
+        torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_kl_to_itself_is_exactly_zero_and_no_rounding_makes_one_negative(trained: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(64, 5000, bias=False).requires_grad_(trained)
+    states = 3 * torch.randn(40, 64)
+    places, tokens = list(range(40)), list(range(40))
+    same = ReferenceHead(states, lambda: nullcontext(module))
+    near = ReferenceHead(states + 1e-6 * torch.randn(40, 64), lambda: nullcontext(module))
+    head = Head(module, 5000, 1.0, 2**20)
+    with torch.no_grad():
+        kl, near_kl = (head.values(states, places, tokens, one).kl for one in (same, near))
+    assert kl is not None
+    assert near_kl is not None
+    assert (kl == 0).all()
+    assert (near_kl >= 0).all()
+    assert (near_kl < 1e-5).all()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_tokens_that_neither_policy_can_draw_leave_the_kl_finite(trained: bool) -> None:
+    """Logits of -inf, as some models give unused tokens."""
+    module = head(bias=True, trained=trained)
+    with torch.no_grad():
+        module.bias[2] = -torch.inf
+    states = hidden()
+    places, tokens = [0, 1, 2], [1, 3, 4]
+    values = Head(module, VOCABULARY, 1.0, 600, kl=True).values(
+        states, places, tokens, reference_head(module)
+    )
+    assert values.kl is not None
+    assert values.kl.isfinite().all()
+    assert torch.autograd.grad(values.kl.sum(), states)[0].isfinite().all()
+
+
 PEAK = """
 import sys, torch
-from grpo_core.train.compute.logprob import Head
+from grpo_core.train.compute.logprob import Head, ReferenceHead, Shaping
 torch.set_num_threads(1)
 vocabulary, rows = int(sys.argv[1]), int(sys.argv[2])
 module = torch.nn.Linear(32, vocabulary, bias=False).requires_grad_(False)
@@ -120,7 +227,7 @@ def peak():
 def run(count):
     hidden = torch.randn(count, 32, requires_grad=True)
     places, tokens = list(range(count)), torch.randint(vocabulary, (count,)).tolist()
-    Head(module, vocabulary, 1.0, 96 * 2**20).logprobs(hidden, places, tokens)[0].sum().backward()
+    Head(module, vocabulary, 1.0, 96 * 2**20).values(hidden, places, tokens)[0].sum().backward()
 run(1)
 before = peak()
 run(rows)
@@ -146,9 +253,9 @@ def test_memory_is_flat_in_vocabulary_and_tokens() -> None:
 
 def test_all_logits_at_once_give_the_same() -> None:
     module, states = head(), hidden()
-    expected = token_logprobs(module(states), PLACE, TOKENS)
+    expected = token_values(module(states), PLACE, TOKENS)
     torch.testing.assert_close(
-        Head(module, VOCABULARY, 1.0, 600).logprobs(states, *DRAWN),
+        Head(module, VOCABULARY, 1.0, 600).values(states, *DRAWN),
         expected,
         rtol=1e-12,
         atol=1e-12,

@@ -251,10 +251,8 @@ def computed(
         for b, row in enumerate(micro.rows):
             values = old[whole(row.segment)]
             old_BT[b, : len(values)] = values
-        reference_BT = (
-            policy.reference_logprobs(micro, temperature=1.0) if config.needs_reference else None
-        )
-        loss, _ = updater.loss(micro, old_BT, reference_BT, Sums())
+        reference = policy.reference_states(micro) if config.needs_reference else None
+        loss, _ = updater.loss(micro, old_BT, reference, Sums())
         loss.backward()
         total, count = total + loss.item(), count + 1
     return total, gradient(policy), count

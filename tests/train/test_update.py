@@ -99,14 +99,14 @@ def test_nothing_is_left_of_a_micro_batch_when_the_next_one_is_computed():
         def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
             return gradient
 
-    logprobs = policy.logprobs
+    token_values = policy.token_values
 
-    def marked(micro, **more):
+    def marked(micro, reference, **more):
         seen.append(len(alive))
-        found, entropy = logprobs(micro, **more)
-        return Mark.apply(found), entropy
+        values = token_values(micro, reference, **more)
+        return values._replace(logprob=Mark.apply(values.logprob))
 
-    policy.logprobs = marked
+    policy.token_values = marked
     Updater(policy, run_config(trainer={"micro_batch_tokens": 1}), steps=1).update(batch())
     assert seen == [0] * P * G
 
@@ -339,7 +339,7 @@ def test_the_loss_that_is_logged_is_the_one_that_is_lowered_bonus_included():
     policy, total = tiny_policy(), 0.0
     for micro in policy.micro_batches(rows, max_tokens=10_000, dtype=torch.float64):
         loss, _ = Updater(policy, updater.config, steps=1).loss(
-            micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
+            micro, None, policy.reference_states(micro), Sums()
         )
         total += loss.item()
     assert values["loss"] == pytest.approx(total, rel=1e-12)

@@ -222,6 +222,12 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """KL estimators by the name that `kl.estimator` takes."""
 
 
+FULL = "full"
+"""Name of the KL over the whole vocabulary: no estimate, but computed from the distributions that
+tokens were drawn from, so that no rare token can outweigh others. Value and gradient are exact at
+the prefixes that were drawn, whoever drew them."""
+
+
 DESCENDING = frozenset({"k2", "k3_st"})
 """KL estimators whose gradient is that of the KL though their value or its gradient is not; an
 importance ratio weights it from outside."""
@@ -231,11 +237,12 @@ def divergence(
     logprob_BT: Tensor,
     old_BT: Tensor,
     reference_BT: Tensor,
+    full_BT: Tensor,
     config: KLConfig,
     *,
     importance: bool,
 ) -> Tensor:
-    """Return the configured KL estimate for each token (B, T).
+    """Return the configured KL for each token (B, T): an estimate, or `full_BT` itself.
 
     With `importance` it is weighted by rho = exp(l - old), so that expectations over the tokens of
     the policy that sampled are those over the present policy's. k1, k3 and k3_reverse are
@@ -243,7 +250,17 @@ def divergence(
     and for k3. k2 and k3_st, whose own gradient is d, are weighted by rho as a constant: with its
     gradient, rho times k3_st would get rho (k3 + d). The weight is that of a token and not of the
     tokens before it: how often a prefix was met is left to the policy that sampled.
+
+    Args:
+        logprob_BT: log-probs under the present policy.
+        old_BT: those under the policy that sampled.
+        reference_BT: those under the reference.
+        full_BT: KL over the whole vocabulary, whose expectation over tokens is exact already.
+        config: names the estimator.
+        importance: whether estimates are weighted.
     """
+    if config.estimator == FULL:
+        return full_BT
     kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
     if not importance:
         return kl_BT

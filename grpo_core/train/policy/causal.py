@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from grpo_core.train.compute import attention, prefix
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.kv import bytes_per_token
-from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, token_logprobs
+from grpo_core.train.compute.logprob import Head, ReferenceHead, head_at, shaping
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.precision import can_be_float32, in_float32
 from grpo_core.train.compute.prepack import (
@@ -38,6 +39,7 @@ from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
 from grpo_core.train.compute.tuning import Tuning, tuning_of
 from grpo_core.train.compute.upload import upload
+from grpo_core.train.compute.values import TokenValues, tempered, token_values
 from grpo_core.train.models import quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
@@ -70,6 +72,15 @@ from grpo_core.train.policy.selfcheck import (
     random_texts,
 )
 from grpo_core.train.policy.texts import Texts
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceStates:
+    """Hold what the reference computes for a micro-batch, before its head."""
+
+    hidden_KH: Tensor | None
+    """Last hidden states of its K predictions; None where the model computes its logits itself.
+    All logits of a batch would not fit, so each comparison then makes a pass of its own."""
 
 
 class Policy(Texts):
@@ -234,7 +245,7 @@ class Policy(Texts):
         ]
         trees = [rows[i : i + together] for i in range(0, len(rows), together)]
         micro = tensors(trees, device=self.device, dtype=torch.float32)
-        logprob_BT, _ = self._logprobs(self.model, micro, 1.0)
+        logprob_BT, _ = self.logprobs(micro, temperature=1.0)
         counts = [len(row.segment.token_ids) for row in rows]
         return [logprob_T[:count] for logprob_T, count in zip(logprob_BT, counts, strict=True)]
 
@@ -434,55 +445,118 @@ class Policy(Texts):
             The log-prob (B, T) of each completion token under the full distribution at the
             temperature, and the entropy (B, T) of that distribution.
         """
-        return self._logprobs(self.model, micro, temperature, entropy=entropy)
+        values = self.token_values(micro, None, temperature=temperature, entropy=entropy)
+        return values.logprob, values.entropy
+
+    def token_values(
+        self,
+        micro: MicroBatch,
+        reference: ReferenceStates | None,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        kl: bool = False,
+    ) -> TokenValues:
+        """Return values (B, T) of the completion tokens, as `logprobs`, and those of the reference.
+
+        Args:
+            micro: the micro-batch.
+            reference: what `reference_states` returned for it; None leaves the reference out.
+            temperature: sampling temperature of the distributions.
+            entropy: whether the entropy needs a gradient, too.
+            kl: whether the KL needs a gradient, too.
+        """
+        compute = partial(
+            self._values,
+            self.model,
+            micro,
+            reference,
+            temperature=temperature,
+            entropy=entropy,
+            kl=kl,
+        )
+        if reference is not None and self.sharded:
+            # The reference's own weights are gathered, too.
+            for model in self.reference.models()[1:]:
+                compute = partial(sharding.gathered, model, compute)
+        return sharding.gathered(self.model, compute) if self.sharded else compute()
 
     @torch.no_grad()
     def reference_logprobs(self, micro: MicroBatch, *, temperature: float) -> Tensor:
         """Return the log-probs (B, T) under the frozen reference."""
         with self.reference.model() as model:
-            return self._logprobs(model, micro, temperature)[0]
+            compute = partial(self._values, model, micro, temperature=temperature)
+            values = sharding.gathered(model, compute) if self.sharded else compute()
+        return values.logprob
 
-    def _logprobs(
-        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Return log-probs and entropies (B, T) under `model` (see `logprobs`)."""
-        compute = partial(self._logprobs_here, model, micro, temperature, entropy=entropy)
-        return sharding.gathered(model, compute) if self.sharded else compute()
+    @torch.no_grad()
+    def reference_states(self, micro: MicroBatch) -> ReferenceStates:
+        """Compute what `token_values` needs of the frozen reference, at its present weights."""
+        if not self.logits_bytes:
+            return ReferenceStates(None)
+        with self.reference.model() as model, self.autocast():
+            compute = partial(self._predictions, model, micro, bare=True)
+            hidden_KH, _ = sharding.gathered(model, compute) if self.sharded else compute()
+        return ReferenceStates(hidden_KH)
 
-    def _logprobs_here(
-        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
+    @contextmanager
+    def _reference_head(self) -> Iterator[Any]:
+        """Yield the module that is the reference's head."""
+        with self.reference.model() as model:
+            yield model.get_output_embeddings()
+
+    def _values(
+        self,
+        model: Any,
+        micro: MicroBatch,
+        reference: ReferenceStates | None = None,
+        *,
+        temperature: float,
+        entropy: bool = False,
+        kl: bool = False,
+    ) -> TokenValues:
+        """Return values (B, T) of tokens under `model`, whose head's weights are here."""
         tokens = [token for row in micro.rows for token in row.segment.token_ids]
         with self.autocast():
             if self.logits_bytes:
                 hidden_KH, places = self._predictions(model, micro, bare=True)
+                compared = None
+                if reference is not None:
+                    assert reference.hidden_KH is not None
+                    compared = ReferenceHead(reference.hidden_KH, self._reference_head)
                 config = model.config.get_text_config(decoder=True)
                 head = Head(
                     model.get_output_embeddings(),
                     config.vocab_size,
                     temperature,
                     self.logits_bytes,
-                    entropy,
-                    shaping(config),
+                    entropy=entropy,
+                    kl=kl,
+                    shaping=shaping(config),
                 )
-                logprob_M, entropy_M = head.logprobs(hidden_KH, places, tokens)
+                values = head.values(hidden_KH, places, tokens, compared)
             else:
                 logits_KV, places = self._predictions(model, micro, bare=False)
-                logprob_M, entropy_M = token_logprobs(
+                place_M, tokens_M = upload([places, tokens], self.device, dtype=torch.long)
+                values = token_values(
                     tempered(logits_KV, temperature),
-                    *upload([places, tokens], self.device, dtype=torch.long),
+                    place_M,
+                    tokens_M,
+                    None if reference is None else self._reference_logits(micro, temperature),
                 )
         # The places come from the host: `masked_scatter` would have to count them on the device.
         # FSDP's hook warns of results that are views, so these are none.
         place_M = upload(micro.places, self.device, dtype=torch.long)
         shape = micro.tokens_BT.shape
         index_M = place_M // shape[1], place_M % shape[1]
-        logprob_BT, entropy_BT = (
-            values_M.new_zeros(shape).index_put(index_M, values_M)
-            for values_M in (logprob_M, entropy_M)
-        )
-        return logprob_BT, entropy_BT
+        return values.map(lambda values_M: values_M.new_zeros(shape).index_put(index_M, values_M))
+
+    @torch.no_grad()
+    def _reference_logits(self, micro: MicroBatch, temperature: float) -> Tensor:
+        """Return the logits (K, V) of the reference, by a pass of their own."""
+        with self.reference.model() as model:
+            logits_KV, _ = self._predictions(model, micro, bare=False)
+        return tempered(logits_KV, temperature)
 
     def _predictions(
         self, model: Any, micro: MicroBatch, *, bare: bool

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.protocol.sampler import SamplingParams
-from grpo_core.train.compute.logprob import tempered
+from grpo_core.train.compute.values import tempered
 
 
 def draw(

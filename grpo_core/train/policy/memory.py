@@ -22,7 +22,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute import recompute
 from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.logprob import COPIES
+from grpo_core.train.compute.logprob import COPIES, COPIES_WITH_REFERENCE
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.models.device import free_memory, used_memory
 from grpo_core.train.policy.causal import Policy
@@ -64,6 +64,7 @@ ADVICE = {
     "decoding": "a lower sampling.max_rows",
     "activations": "trainer.gradient_checkpointing=true or a lower trainer.micro_batch_tokens",
     "logits": "a lower trainer.logits_mb",
+    "states of the reference": "a smaller batch, shorter completions or kl.beta=0",
 }
 """Settings that lower each component, by its name."""
 
@@ -294,9 +295,24 @@ class Footprint:
         kept = fixed + tokens * (per_token + per_pair * tokens / trees)
         # The gradients of a layer, and what was not kept of it.
         computing = (3 if self.recomputed else 2) * tokens * self.layer
-        all_logits = COPIES * tokens * _vocabulary_size(policy) * 4
+        copies = COPIES_WITH_REFERENCE if config.needs_reference else COPIES
+        all_logits = copies * tokens * _vocabulary_size(policy) * 4
         logits = min(all_logits, policy.logits_bytes) if policy.logits_bytes else all_logits
-        return {"activations": kept + computing + self.moving, "logits": logits}
+        return {
+            "activations": kept + computing + self.moving,
+            "logits": logits,
+            "states of the reference": _reference_states_bytes(policy, config, work),
+        }
+
+
+def _reference_states_bytes(policy: Policy, config: RunConfig, work: Workload) -> float:
+    """Return the bytes of the reference's last hidden states of a whole batch."""
+    if not config.needs_reference or not policy.logits_bytes:
+        return 0.0
+    size = getattr(policy.model.config.get_text_config(decoder=True), "hidden_size", 0)
+    predictions = sum(len(row.segment.token_ids) for row in work.rows)
+    number = torch.empty((), dtype=policy.compute_dtype).element_size()
+    return float(config.trainer.minibatches * predictions * size * number)
 
 
 def _measure_kept(policy: Policy, nodes: int) -> int:

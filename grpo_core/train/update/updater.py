@@ -22,6 +22,7 @@ from grpo_core.config.settings import PLUGIN
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.types import Rollout, Segment
 from grpo_core.train.algorithm.losses import (
+    FULL,
     KL_ESTIMATORS,
     LEVELS,
     SURROGATES,
@@ -29,11 +30,12 @@ from grpo_core.train.algorithm.losses import (
     adapted,
     clipped,
     divergence,
+    k3,
     truncated,
     truncated_importance,
 )
 from grpo_core.train.compute.batch import MicroBatch, Row, rows_of
-from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.causal import Policy, ReferenceStates
 from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.update.optimizer import build_optimizer, build_schedule
@@ -62,7 +64,9 @@ class Sums:
     bonus: float | Tensor = 0.0
     """Entropy bonus, which is subtracted from the loss."""
     kl: float | Tensor = 0.0
-    """KL of the tokens; NaN without a reference."""
+    """KL of the distributions of the tokens, over the vocabulary; NaN without a reference."""
+    k3: float | Tensor = 0.0
+    """Its estimate k3 from the tokens alone; NaN without a reference."""
     entropy: float | Tensor = 0.0
     """Entropy of the distributions that the tokens were drawn from."""
     logprob: float | Tensor = 0.0
@@ -97,6 +101,7 @@ class Sums:
             "loss": float(self.policy_loss) + penalty - float(self.bonus),
             "policy_loss": float(self.policy_loss),
             "kl": float(self.kl) / tokens,
+            "kl/k3": float(self.k3) / tokens,
             "kl/sequence": float(self.kl) / (self.attempts or math.nan),
             "kl_penalty": penalty,
             "entropy": float(self.entropy) / tokens,
@@ -184,7 +189,7 @@ class Updater:
             [self._present_logprobs(m) if i else None for m in step]
             for i, step in enumerate(micros)
         ]
-        reference = [[self._reference_logprobs(m) for m in step] for step in micros]
+        reference = [[self._reference_states(m) for m in step] for step in micros]
         history: list[dict[str, float]] = []
         for _ in range(self.config.trainer.mu):
             for i in range(self.config.trainer.minibatches):
@@ -227,11 +232,10 @@ class Updater:
         ]
         kl_by_row: dict[int, float] = {}
         for micro in self._micro_batches([row for rows in rows_by_attempt for row in rows]):
-            logprob_BT, reference_BT = (
-                self._present_logprobs(micro),
-                self._reference_logprobs(micro),
+            logprob_BT = self._present_logprobs(micro)
+            reference_BT = self.policy.reference_logprobs(
+                micro, temperature=self.config.sampling.temperature
             )
-            assert reference_BT is not None
             kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
             sums = torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1).tolist()
             kl_by_row |= {id(row): value for row, value in zip(micro.rows, sums, strict=True)}
@@ -241,14 +245,19 @@ class Updater:
         ).reshape(len(rollouts_PG), -1)
 
     def loss(
-        self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums
+        self,
+        micro: MicroBatch,
+        old_BT: Tensor | None,
+        reference: ReferenceStates | None,
+        sums: Sums,
     ) -> tuple[Tensor, Tensor]:
         """Compute the micro-batch's share of the loss of its step, and add its totals to `sums`.
 
         Args:
             micro: the micro-batch.
             old_BT: log-probs of the policy that sampled; None if that is the present policy.
-            reference_BT: log-probs of the reference, if there is one.
+            reference: what the reference computed for it (`Policy.reference_states`), if there is
+                one.
             sums: totals of the optimizer step.
 
         Returns:
@@ -256,8 +265,12 @@ class Updater:
             ones if it is None.
         """
         config = self.config
-        logprob_BT, entropy_BT = self.policy.logprobs(
-            micro, temperature=config.sampling.temperature, entropy=config.loss.entropy != 0
+        logprob_BT, entropy_BT, reference_BT, full_BT = self.policy.token_values(
+            micro,
+            reference,
+            temperature=config.sampling.temperature,
+            entropy=config.loss.entropy != 0,
+            kl=config.kl.estimator == FULL and self._loss_beta() != 0,
         )
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
         weight_BT = micro.weight_B1 * micro.trainable_BT
@@ -272,14 +285,20 @@ class Updater:
             bonus = config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
             loss = loss - bonus
             sums.bonus += bonus.detach()
-        if reference_BT is not None:
+        if reference_BT is not None and full_BT is not None:
             kl_BT = divergence(
-                logprob_BT, old_BT, reference_BT, config.kl, importance=config.kl_importance
+                logprob_BT,
+                old_BT,
+                reference_BT,
+                full_BT,
+                config.kl,
+                importance=config.kl_importance,
             )
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss += kl_loss.detach()
-            sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT)
+            sums.kl += _masked_sum(full_BT.detach(), micro.trainable_BT)
+            sums.k3 += _masked_sum(k3(logprob_BT, reference_BT).detach(), micro.trainable_BT)
         if self.token_values is not None:
             self.token_values.add(micro, log_ratio_BT, entropy_BT)
         with torch.no_grad():
@@ -301,14 +320,14 @@ class Updater:
         self,
         micros: Sequence[MicroBatch],
         old: Sequence[Tensor | None],
-        reference: Sequence[Tensor | None],
+        reference: Sequence[ReferenceStates | None],
     ) -> tuple[dict[str, float], list[Tensor | None]]:
         """Make one optimizer step, or skip it if loss or gradient is not finite.
 
         Args:
             micros: the micro-batches of the step.
             old: for each, log-probs of the policy that sampled; None if that is the present policy.
-            reference: for each, log-probs of the reference, if there is one.
+            reference: for each, what the reference computed for it, if there is one.
 
         Returns:
             The metrics of the step, and the log-probs of the policy that sampled.
@@ -320,8 +339,8 @@ class Updater:
         # Float16's scaler is initialised when it scales its first loss.
         if not micros and scaler is not None:
             scaler.scale(torch.zeros((), device=self.policy.device))
-        for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
-            loss, used_old_BT = self.loss(micro, old_BT, reference_BT, sums)
+        for micro, old_BT, states in zip(micros, old, reference, strict=True):
+            loss, used_old_BT = self.loss(micro, old_BT, states, sums)
             # The gradients of sharded weights are averaged over the processes; their sum is needed.
             self.accelerator.backward(loss * self._ranks.size if self.policy.sharded else loss)
             del loss  # the rest of its graph would fragment the memory that the next one needs
@@ -387,8 +406,10 @@ class Updater:
 
     def _no_sums(self) -> Sums:
         """Return the totals before the first micro-batch."""
+        without_reference = 0.0 if self.config.needs_reference else math.nan
         return Sums(
-            kl=0.0 if self.config.needs_reference else math.nan,
+            kl=without_reference,
+            k3=without_reference,
             truncated=0.0 if self.config.loss.tis_cap else math.nan,
         )
 
@@ -429,11 +450,9 @@ class Updater:
         """Return log-probs (B, T) under the present policy."""
         return self.policy.logprobs(micro, temperature=self.config.sampling.temperature)[0]
 
-    def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
-        """Return log-probs (B, T) under the reference; None if none is needed."""
-        if not self.config.needs_reference:
-            return None
-        return self.policy.reference_logprobs(micro, temperature=self.config.sampling.temperature)
+    def _reference_states(self, micro: MicroBatch) -> ReferenceStates | None:
+        """Return what the reference computes for a micro-batch; None if it is not needed."""
+        return self.policy.reference_states(micro) if self.config.needs_reference else None
 
 
 def _mean_of_measured(values: Sequence[float]) -> float:
