@@ -6,6 +6,7 @@ The first line is how many MiB the sum of 40 million numbers took.
 
 from __future__ import annotations
 
+import copy
 import random
 import sys
 from typing import Any
@@ -36,6 +37,7 @@ def make_policy(
     *,
     tied: bool = True,
     adapter: bool = False,
+    copied: bool = False,
     recomputed: bool = False,
     training: Training = Training.TREES,
 ) -> Policy:
@@ -51,10 +53,15 @@ def make_policy(
             for name, parameter in model.named_parameters():
                 if "lora_" in name:
                     parameter.normal_(std=0.3, generator=generator)
+    reference = copy.deepcopy(model).requires_grad_(False) if copied else None
+    if copied:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.05 * parameter.roll(1, 0)
     if recomputed:
         recompute(model)
     most = ROWS_AT_A_TIME * COPIES * 8 * vocabulary
-    policy = Policy(model, tiny_tokenizer(), logits_bytes=most)
+    policy = Policy(model, tiny_tokenizer(), reference=reference, logits_bytes=most)
     policy.training = training
     return policy
 
@@ -70,15 +77,24 @@ def make_batches(policy: Policy, rank: int) -> list[MicroBatch]:
     return list(policy.micro_batches(rows, max_tokens=1000, dtype=torch.float64))
 
 
-def computed(policy: Policy, micro: MicroBatch, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    """Log-probs at the tokens of the micro-batch, and the loss of an update."""
-    logprob_BT, entropy_BT = policy.logprobs(micro, temperature=0.7, entropy=entropy)
+def computed(
+    policy: Policy, micro: MicroBatch, *, entropy: bool, compared: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probs (and KLs) at the tokens of the micro-batch, and the loss of an update."""
+    states = policy.reference_states(micro) if compared else None
+    values = policy.token_values(micro, states, temperature=0.7, entropy=entropy, kl=compared)
     real_BT = micro.real_BT.bool()
-    loss = (logprob_BT**2)[real_BT].sum()
-    return logprob_BT[real_BT].detach(), loss + entropy_BT[real_BT].sum() if entropy else loss
+    loss = (values.logprob**2)[real_BT].sum()
+    found = [values.logprob[real_BT]]
+    if entropy:
+        loss = loss + values.entropy[real_BT].sum()
+    if values.kl is not None:
+        found.append(values.kl[real_BT])
+        loss = loss + found[1].sum()
+    return torch.cat(found).detach(), loss
 
 
-def check(ranks: Ranks, *, entropy: bool, **kind: Any) -> None:
+def check(ranks: Ranks, *, entropy: bool, compared: bool = False, **kind: Any) -> None:
     plain, shared = make_policy(**kind), make_policy(**kind)
     shared.shard()
     assert shared.logits_bytes == plain.logits_bytes > 0, kind
@@ -97,16 +113,16 @@ def check(ranks: Ranks, *, entropy: bool, **kind: Any) -> None:
         for policy in (plain, shared):
             policy.model.zero_grad()
         with torch.no_grad():
-            computed(shared, micros[0], entropy=entropy)
+            computed(shared, micros[0], entropy=entropy, compared=compared)
         if step:  # as before each update
             with shared.whole():
                 for _ in range(ranks.rank + 1):
                     shared.model(torch.tensor([[5, 6, 7]]))
         counts.clear()
         for micro in micros:
-            expected, loss = computed(plain, micro, entropy=entropy)
+            expected, loss = computed(plain, micro, entropy=entropy, compared=compared)
             loss.backward()
-            found, loss = computed(shared, micro, entropy=entropy)
+            found, loss = computed(shared, micro, entropy=entropy, compared=compared)
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
             loss.backward()
         compare(plain, shared, ranks)
@@ -134,11 +150,14 @@ def main() -> None:
     print(check_sums(ranks), flush=True)
     check(ranks, entropy=True, tied=False)
     check(ranks, entropy=False, adapter=True)
+    check(ranks, entropy=False, adapter=True, compared=True)
+    check(ranks, entropy=False, copied=True, tied=False, compared=True)
     check(ranks, entropy=False, training=Training.ALONE)
     if sys.argv[1] == "all":
         check(ranks, entropy=False)
         check(ranks, entropy=True, recomputed=True)
         check(ranks, entropy=True, adapter=True)
+        check(ranks, entropy=True, copied=True, recomputed=True, compared=True)
         check(ranks, entropy=False, training=Training.PADDED)
 
 

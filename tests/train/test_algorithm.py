@@ -87,11 +87,11 @@ def ours(
     return total, gradient(policy)
 
 
-Chosen = dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]]
+Chosen = dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 def spoken(policy: Policy, rollouts_PG: list[list[Rollout]], temperature: float) -> Chosen:
-    """Log-prob and entropy of each token (T,) of each completion: one sequence at a time, without cache, padding or batch."""
+    """Log-prob and entropy of each token (T,) of each completion, and log-probs (T, V): one sequence at a time, without cache, padding or batch."""
     found = {}
     for rollout in itertools.chain.from_iterable(rollouts_PG):
         ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
@@ -105,7 +105,7 @@ def spoken(policy: Policy, rollouts_PG: list[list[Rollout]], temperature: float)
             if rollout.token_ids
             else log_TV.sum(dim=-1)
         )
-        found[rollout.token_ids] = (chosen, -(log_TV.exp() * log_TV).sum(dim=-1))
+        found[rollout.token_ids] = (chosen, -(log_TV.exp() * log_TV).sum(dim=-1), log_TV)
     return found
 
 
@@ -147,8 +147,8 @@ def oracle(
     loss = torch.zeros((), dtype=torch.float64)
     for rollout, advantage in kept:
         places = [t for t in range(len(rollout.token_ids)) if rollout.trainable[t]]
-        logprobs, entropies = present[rollout.token_ids]
-        references = reference[rollout.token_ids][0].detach()
+        logprobs, entropies, log_TV = present[rollout.token_ids]
+        references, _, log_reference_TV = (v.detach() for v in reference[rollout.token_ids])
         before = (
             logprobs.detach()
             if old is None
@@ -195,6 +195,7 @@ def oracle(
                 "k3": k3,
                 "k3_reverse": torch.exp(d) - d - 1,
                 "k3_st": now * (d - now) + k3.detach(),
+                "full": (log_TV[t].exp() * (log_TV[t] - log_reference_TV[t])).sum(),
             }
             moved_by = now + references[t] - before[t]
             if config.kl.estimator not in ("k2", "k3_st"):  # these are weighted from outside
@@ -244,7 +245,7 @@ def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...
         found = spoken(policy, rollouts_PG, 1.0)
     return {
         ids: (chosen + 0.4 * torch.randn(chosen.shape, generator=noise)).tolist()
-        for ids, (chosen, _) in found.items()
+        for ids, (chosen, *_) in found.items()
     }
 
 
@@ -297,8 +298,9 @@ def test_every_loss_equals_the_oracle(
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("importance", [False, True])
-@pytest.mark.parametrize("estimator", list(KL_ESTIMATORS))
+@pytest.mark.parametrize(
+    ("estimator", "importance"), [*itertools.product(KL_ESTIMATORS, (False, True)), (FULL, False)]
+)
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 def test_every_kl_beside_every_level_equals_the_oracle(
     policy, rollouts_PG, old, known, level, estimator, importance

@@ -265,7 +265,9 @@ def test_the_estimate_counts_what_processes_share_and_sum(
     assert both.update["gathered weights"] == (size if sharded else 0)
     for logits in (both.update["logits"], alone.update["logits"]):
         assert logits <= policy.logits_bytes
-    computing = alone.update["activations"] + alone.update["logits"]
+    computing = sum(
+        alone.update[name] for name in ("activations", "logits", "states of the reference")
+    )
     assert alone.update["sums over processes"] == 0
     monkeypatch.setattr("grpo_core.train.policy.memory.BUCKET_BYTES", 10**12)
     found = footprint.estimate(policy, chosen, work, processes=2).update["sums over processes"]

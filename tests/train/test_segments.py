@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,12 +125,17 @@ Logprobs = dict[tuple[int, ...], Tensor]
 """Log-prob of each token (T,) of each segment, by all its tokens; no two segments have the same."""
 
 
+def distributions(policy: Policy, segment: Segment) -> Tensor:
+    """Log-probs (T, V) of all tokens at each place, by a forward pass of this segment alone."""
+    logits = policy.model(input_ids=torch.tensor([whole(segment)]), use_cache=False).logits[0]
+    return torch.log_softmax(logits[len(segment.prompt_ids) - 1 : -1], dim=-1)
+
+
 def plain_logprobs(policy: Policy, segment: Segment) -> Tensor:
-    """Of each token (T,), by a forward pass of this segment alone."""
+    """Of each token (T,)."""
     if not segment.token_ids:
         return torch.zeros(0, dtype=torch.float64)
-    logits = policy.model(input_ids=torch.tensor([whole(segment)]), use_cache=False).logits[0]
-    log_TV = torch.log_softmax(logits[len(segment.prompt_ids) - 1 : -1], dim=-1)
+    log_TV = distributions(policy, segment)
     return torch.stack([log_TV[t, token] for t, token in enumerate(segment.token_ids)])
 
 
@@ -434,21 +440,30 @@ def test_several_optimizer_steps_move_the_weights_as_plain_adamw_does(minibatche
         betas=config.optimizer.betas,
         weight_decay=config.optimizer.weight_decay,
     )
-    kl_by_step = []
+    kl_by_step, k3_by_step = [], []
     for _, attempts in itertools.product(range(2), counted(config, rollouts_PG, ADVANTAGE_PG)):
-        now, kl = all_logprobs(plain, rollouts_PG), 0.0
+        now, kl, k3, tokens = all_logprobs(plain, rollouts_PG), 0.0, 0.0, 0
         for rollout, _ in attempts:
             for segment in rollout.segments:
+                with torch.no_grad():
+                    log_TV = distributions(plain, segment)
+                    with plain.model.disable_adapter():
+                        log_reference_TV = distributions(plain, segment)
                 for t, own in enumerate(segment.trainable):
                     d = float(now[whole(segment)][t] - reference[whole(segment)][t])
-                    kl += own * (math.exp(-d) + d - 1)
+                    k3 += own * (math.exp(-d) + d - 1)
+                    difference_V = log_TV[t] - log_reference_TV[t]
+                    kl += own * float((log_TV[t].exp() * difference_V).sum())
+                    tokens += own
         kl_by_step.append(kl / len(attempts))
+        k3_by_step.append(k3 / tokens)
         adam.zero_grad()
         expected_loss(plain, config, attempts, old, reference).backward()
         adam.step()
     for (name, ours), (_, theirs) in zip(policy.trainable(), plain.trainable(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10, msg=name)
-    assert values["kl/sequence"] == pytest.approx(sum(kl_by_step) / len(kl_by_step), rel=1e-7)
+    assert values["kl/sequence"] == pytest.approx(statistics.fmean(kl_by_step), rel=1e-7)
+    assert values["kl/k3"] == pytest.approx(statistics.fmean(k3_by_step), rel=1e-7)
 
 
 # Which tokens are trained
