@@ -77,7 +77,7 @@ def both(cell: Cell) -> tuple[Cell, Cell]:
 SMALL = (
     Cell("base", "", CORE_TESTS),
     Cell("besiege", "besiege", tests("tests/environments/test_besiege_simulation.py")),
-    Cell("judge", "judge", ("python", "-c", "import grpo_core.calls.api_client")),
+    Cell("judge", "judge", tests("tests/plugins/test_judge_blame.py")),
     Cell("mcp", "judge,mcp", tests("tests/plugins/test_mcp.py")),  # whose fixtures need openai
     Cell("sandbox", "sandbox", ("python", "-c", "import grpo_sandbox.docker")),
     Cell("watch", "watch", ("python", "-c", "import grpo_core.report.terminal.dashboard")),

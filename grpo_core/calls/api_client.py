@@ -181,16 +181,18 @@ class ApiClient:
             async with asyncio.timeout(self._timeout_seconds):
                 async with completions.create(**request) as response:
                     body = await _read(response.iter_bytes(), MAX_BODY_BYTES)
-        except _StatusError as error:
-            refusal = self._refusal(error)
-            if refusal.kind is Kind.LIMITED:
-                self.pace.limited(began=began, retry_after=refusal.retry_after)
-            raise refusal from None
         except TimeoutError:
             message = f"timeout: the answer was not complete after {self._timeout_seconds:g} s"
             raise TimedOutError(message, Kind.UNAVAILABLE) from None
         except Exception as error:  # noqa: BLE001 - of the client or of the transport below it
             cause = error.__cause__
+            # Some versions of the client wrap what its transport raises.
+            for status in (error, cause):
+                if isinstance(status, _StatusError):
+                    refusal = self._refusal(status)
+                    if refusal.kind is Kind.LIMITED:
+                        self.pace.limited(began=began, retry_after=refusal.retry_after)
+                    raise refusal from None
             more = "" if cause is None else f" ({type(cause).__name__}: {cause})"
             message = self.redact(f"{type(error).__name__}: {error}{more}")
             raise CallError(message, Kind.UNAVAILABLE) from None
