@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """How a part may move relative to the group that carries it."""
+    """Describe how a part may move relative to the group that carries it."""
 
     kind: Any
     """Type of joint, one of MuJoCo's."""

@@ -18,7 +18,7 @@ centred: the ground adapts to the machine."""
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a block stands."""
+    """Describe where a block stands."""
 
     at: Vector
     """The block's own origin; of a block between two others, its first end."""

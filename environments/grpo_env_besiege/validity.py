@@ -40,7 +40,7 @@ class Checked:
 
     @property
     def valid(self) -> bool:
-        """Whether the machine has no faults."""
+        """Return whether the machine has no faults."""
         return not self.faults
 
     def passes(self, stage: Stage) -> bool:

@@ -32,7 +32,7 @@ class Call:
         """Whether the result may be cached: no service has called `keep_out_of_caches`."""
 
     def restart(self) -> None:
-        """Let the time begin now."""
+        """Start the clock again from zero."""
         with self._lock:
             self._started = self._stopped_at = time.monotonic()
             self._stopped_seconds = 0.0
@@ -94,9 +94,9 @@ class Call:
 
 
 class SharedCall(Call):
-    """Is the first call that is made during it, so that whoever makes it can stop its clock, too.
+    """Stand for the first call made during it, so that its owner can stop that call's clock.
 
-    An agent's time is stopped so while it waits for the policy.
+    An agent's clock is stopped in this way while the agent waits for the policy.
     """
 
     def __init__(self) -> None:

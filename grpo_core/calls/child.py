@@ -45,7 +45,7 @@ _SUPERVISED = sys.platform == "linux"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child ended, and what it wrote."""
+    """Describe how a child process ended, and what it wrote."""
 
     status: int | None
     """The exit status, or the negative number of a signal; None: it was killed at the deadline."""

@@ -34,7 +34,7 @@ def needs_training(what: str) -> Iterator[None]:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Let Python look for garbage in the block no more, and never among what exists at its end.
+    """Disable garbage collection in the block, and exempt all objects that exist at its end.
 
     torch and transformers make a million objects that stay. Python would go through them again and
     again, which took 3 of the 10 seconds of these imports, and later once for each full collection.

@@ -262,7 +262,7 @@ def _first_failure(statuses: Sequence[int | None]) -> tuple[int, int] | None:
 
 
 def _die_with(launcher: int) -> None:
-    """Let the system kill this process when the launcher ends; nothing else stops it on Linux."""
+    """Make the kernel kill this process when the launcher ends; nothing else stops it on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != launcher:

@@ -270,7 +270,7 @@ def _is_turn(message: Message) -> bool:
 def _draw_pictures(
     environment: Environment[Any], key: TaskKey, text: str, folder: Path
 ) -> Sequence[Path]:
-    """Let the environment draw an answer into a folder, and return the paths of the pictures.
+    """Have the environment render an answer into a folder, and return the paths of the pictures.
 
     Raises:
         UserError: the folder cannot be written.

@@ -27,7 +27,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Says why no answer was read; a verdict's note can repeat it."""
+    """Explain why no answer was read; a verdict's note can repeat the reason."""
 
     reason: str
     """What was looked for, and what was there."""

@@ -20,7 +20,7 @@ from grpo_core.verify.engine import Verifier
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """Is an attempt by an agent, and what came of it."""
+    """Hold an attempt by an agent: its requests, its rollout and its verdict."""
 
     task: Task[Any]
     kind: str

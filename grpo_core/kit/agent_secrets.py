@@ -26,7 +26,7 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """Is what a policy hears that does not know the answer."""
+    """Record the requests of an agent to a policy that does not know the answer."""
 
     task: Task[Any]
     number: int

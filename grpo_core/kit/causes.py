@@ -21,7 +21,7 @@ _JUDGED = ("verdict.form", "verdict.reference", "verdict.repeat", "verdict.proce
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Says that a fault of one check shows in other checks, too."""
+    """State that a fault which one check reports makes other checks fail, too."""
 
     cause: str
     consequences: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Let this process see another date, machine and locale, before code is imported.
+"""Show this process another date, machine and locale, before an environment is imported.
 
 Only Python's own functions are replaced, those that environments call. Clocks that measure
 durations stay as they are.
@@ -78,7 +78,7 @@ def _make_datetime() -> type[datetime.datetime]:
 
 
 def change_locale() -> None:
-    """Let Python compare, sort and encode as in a locale that need not be installed.
+    """Make Python compare, sort and encode as in a locale that need not be installed.
 
     Words are in the order of a dictionary, where case does not count, and the preferred encoding is
     Latin-1. Files and streams keep their encoding. Numbers, and the names of days and months, are
@@ -128,7 +128,7 @@ def _translated(format: str, moment: Any) -> str:
 
 
 def rename_machine(name: str) -> None:
-    """Let Python tell `name` as the name of this machine, and another address and size of it."""
+    """Make Python report `name` as this machine's name, another address and one more processor."""
     socket.gethostname = lambda: name
     socket.getfqdn = lambda *_: name
     if hasattr(os, "uname"):

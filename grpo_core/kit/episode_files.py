@@ -67,7 +67,7 @@ class Watched:
 
 @dataclass(slots=True)
 class _Watched:
-    """Is a conversation whose session knows when it is judged."""
+    """Wrap a conversation, and mark its sessions as judging before the verdict is asked for."""
 
     watched: Watched
     inner: Conversation

@@ -1,4 +1,4 @@
-"""What stands around the answers of references, and which part of a reference is its answer."""
+"""Find the answer in each reference, and the text that stands around it in all of them."""
 
 from __future__ import annotations
 

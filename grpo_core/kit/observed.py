@@ -29,7 +29,7 @@ class Judge:
     """The attempts by agents."""
 
     async def call(self, task: Task[Any], text: str) -> None:
-        """Let the environment answer a call of a tool."""
+        """Have the environment answer a tool call; neither the answer nor an error is kept."""
         with contextlib.suppress(GrpoError):  # the subject of reply.form
             await self.replies.reply(task, (Message.turn(text),))
 

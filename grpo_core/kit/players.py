@@ -137,7 +137,7 @@ def _examples(task: Task[Any]) -> list[str]:
 
 
 class Clock:
-    """Says whether there is time for another dialogue."""
+    """Track whether there is time for another dialogue."""
 
     def __init__(self, seconds: float = CHECK_SECONDS) -> None:
         self._end = time.monotonic() + seconds
@@ -177,7 +177,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class _Recorded:
-    """Is a conversation whose replies are kept."""
+    """Wrap a conversation, and record its replies."""
 
     conversation: Conversation
     task: Task[Any]

@@ -55,7 +55,7 @@ class Rota:
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """Is a conversation that waits for its turn before each step."""
+    """Wrap a conversation, and wait for its turn in the rota before each step."""
 
     rota: Rota
     inner: Conversation
@@ -90,7 +90,7 @@ class _Twice:
 
 @dataclass(slots=True)
 class _TwiceJudged:
-    """Is a conversation that asks for each verdict twice."""
+    """Wrap a conversation, and ask for each verdict twice."""
 
     inner: Conversation
     verdicts: list[Verdict]

@@ -108,7 +108,7 @@ class SecondProcess:
         return report
 
     def forget(self) -> None:
-        """Let a later call of `report` tell again that the environment ended the process."""
+        """Make the next call of `report` raise again if the environment ended the process."""
         self._told = False
 
     @property

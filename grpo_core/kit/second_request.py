@@ -1,4 +1,4 @@
-"""What the second process is to build and to do, as JSON data."""
+"""Make the request that tells the second process what to build and to do, as JSON data."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ time.sleep(1)
 
 
 class Listening:
-    """What listens at the socket; it answers "hello", and otherwise behaves as it is told.
+    """Listen at the socket, which answers a line, and at two places that no program may reach.
 
     Attributes:
         path: the path of the socket.

@@ -64,7 +64,7 @@ Attempt = tuple[Task[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many verdicts were made so far, and the seconds that they took."""
+    """Count the verdicts made so far, and the seconds that they took."""
 
     verdicts: int = 0
     seconds: float = 0.0

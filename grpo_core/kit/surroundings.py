@@ -1,6 +1,6 @@
-"""What surrounds a process: everything that a task and a verdict must not depend on.
+"""Choose other surroundings for a process: all that a task and a verdict must not depend on.
 
-The kit's second process (`grpo_core.kit.observer`) gets other ones than this process has.
+The kit's second process (`grpo_core.kit.observer`) runs in them.
 """
 
 from __future__ import annotations

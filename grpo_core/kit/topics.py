@@ -1,4 +1,4 @@
-"""What a prompt is about: the words that other prompts of the environment do not have."""
+"""Find what a prompt is about: the words that other prompts of the environment do not have."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ UNFINISHED = "unfinished tasks of the event loop"
 
 
 def adopt_orphans() -> None:
-    """Let processes whose parent has ended become children of this one, where Linux has that."""
+    """Make this process, on Linux, the parent of descendants whose own parent has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -23,7 +23,7 @@ class Written:
 
 @dataclass(slots=True)
 class WatchedSandbox:
-    """Is the sandbox of an environment, with watched sessions; its owner closes it."""
+    """Wrap the sandbox of an environment, and watch its sessions; the owner closes the sandbox."""
 
     sandbox: Sandbox
     sessions: list[WatchedSession] = field(default_factory=list)
@@ -55,7 +55,7 @@ class WatchedSandbox:
 
 @dataclass(slots=True, eq=False)
 class WatchedSession:
-    """Is a session of the environment, of which it is known what the environment does with it."""
+    """Wrap a session; record what the environment writes and what its verdict runs and reads."""
 
     session: Session
     is_judging: bool = False

@@ -40,12 +40,12 @@ def current_access() -> Access:
 
 
 def set_access(access: Access) -> None:
-    """Let `current_access` return an access, in this task of the event loop."""
+    """Set the access that `current_access` returns in this task of the event loop."""
     _ACCESS.set(access)
 
 
 class AgentEnvironment(Environment[Data]):
-    """Has an agent make the attempts.
+    """Run an agent on each task, and verify its attempts.
 
     Write `task`, a way to verify (`verify`, `averify` or `verify_batch`), and either `agent` or
     `command`. What the agent returned is `Rollout.returned` when the attempt is judged. The tokens

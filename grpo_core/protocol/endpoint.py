@@ -94,7 +94,7 @@ class Completer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Says how a client reaches the endpoint."""
+    """Describe how a client reaches the endpoint."""
 
     base_url: str
     """The address, as a client's `base_url` or OPENAI_BASE_URL; it ends with "/v1"."""
@@ -121,10 +121,10 @@ class Endpoint(Protocol):
         ...
 
     def admit(self, completer: Completer, *, key: str | None = None) -> Access:
-        """Let a completer answer the requests that come with a new key.
+        """Register a completer under a new key, and return the access for its clients.
 
         Args:
-            completer: answers them.
+            completer: answers the requests that come with the key.
             key: the key; None: a random one; "": requests without a key, or with an unknown one.
         """
         ...

@@ -41,7 +41,7 @@ Rung = Literal["verify", "averify", "verify_batch", "episode"]
 
 @dataclass(frozen=True, slots=True)
 class NoConfig:
-    """Is the config of an environment that has no settings."""
+    """Serve as the config of an environment that has no settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Says for which values of a metric a run warns, because something is wrong.
+    """Define the values of a metric at which a run warns that something is wrong.
 
     The warning is given when the mean of the last 20 steps was too high for 10 steps in a row.
     """

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 
 class GrpoError(Exception):
-    """Is the base class of all errors that the SDK raises on purpose."""
+    """Every error that the SDK raises on purpose is a subclass of this one."""
 
     exit_status = 1
     """The status with which the command line exits."""

@@ -24,7 +24,7 @@ MARK = "_is_tool_of_an_episode"
 
 @dataclass(frozen=True, slots=True)
 class DescribedTool:
-    """Is a tool that brings its own description, such as one of a server.
+    """Hold a tool that brings its own description, such as a tool of a server.
 
     Its arguments are not validated here but where it is served.
     """

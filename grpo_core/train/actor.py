@@ -1,4 +1,4 @@
-"""Let a policy act in environments: sample rollouts of their tasks and get their verdicts.
+"""Sample rollouts of environments' tasks from a policy, and get their verdicts.
 
 An `Actor` is all that `grpo eval`, `grpo env probe` and `grpo generate` build; a run adds a method
 that learns from what the actor did.
@@ -137,7 +137,7 @@ class Actor:
 
     @asynccontextmanager
     async def changing_weights(self, version: int) -> AsyncIterator[None]:
-        """Let the policy be trained in the block; after it, its weights have the number `version`.
+        """Lock the weights for an update in the block; then they are those after step `version`.
 
         A sampler that cannot go on meanwhile leaves the device to the policy.
         """

@@ -32,7 +32,7 @@ _CLIENT_SECONDS = 24 * 3600.0
 
 
 class AgentRun(Episode):
-    """Is one run of an agent, in the guise of an episode without replies.
+    """Run an agent once, in the form of an episode without replies.
 
     Args:
         env: the environment.

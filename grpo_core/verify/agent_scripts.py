@@ -38,7 +38,7 @@ _WORDS: dict[Refusal, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Is a completion that an agent asked for."""
+    """Hold an agent's request for a completion, and the answer."""
 
     request: CompletionRequest
     text: str | None
@@ -138,7 +138,7 @@ class Recording(Completer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AgentPlay:
-    """Says what came of an attempt by an agent with a scripted policy."""
+    """Hold the outcome of an attempt by an agent with a scripted policy."""
 
     rollout: Rollout
     """The rollout, without tokens."""
@@ -157,7 +157,7 @@ async def run_script(
     refusal: Refusal = "turns_exceeded",
     is_cut: bool = False,
 ) -> AgentPlay:
-    """Let an agent make an attempt with a scripted policy.
+    """Run one attempt by an agent with a scripted policy.
 
     Args:
         conversation: runs the agent.
@@ -191,7 +191,7 @@ async def run_script(
 async def run_agent(
     conversation: AgentConversation, begin: Callable[[Call], Recording]
 ) -> tuple[Rollout, bool]:
-    """Let an agent make an attempt.
+    """Run one attempt by an agent, and record it.
 
     Args:
         conversation: runs the agent.

@@ -18,7 +18,7 @@ from grpo_core.verify.agents import AgentConversation
 
 
 class AgentTurns:
-    """Is an attempt by an agent as a `Conversation`.
+    """Present an attempt by an agent as a `Conversation`.
 
     Args:
         conversation: runs the agent, once, and judges the attempt.

@@ -1,4 +1,4 @@
-"""Let an agent make an attempt: start it where the environment's code runs, and await its end."""
+"""Run an attempt by an agent: start it where the environment's code runs, and await its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CLOSE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
-    """Says how the run of an agent ended."""
+    """Describe how the run of an agent ended."""
 
     returned: Any = None
     """What the agent returned."""
@@ -47,7 +47,7 @@ the agent, to be stopped while the agent waits for the policy."""
 
 
 class AgentConversation:
-    """Is one attempt by an agent (a `Conversation` in which the environment does not speak)."""
+    """Run and judge one attempt by an agent (a `Conversation` without replies)."""
 
     def __init__(
         self,

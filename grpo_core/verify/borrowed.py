@@ -44,7 +44,7 @@ def names_of(services: Services) -> dict[str, Any]:
 
 
 class BorrowedSandbox:
-    """Is a `Sandbox` of the host."""
+    """Forward calls to a `Sandbox` of the host."""
 
     def __init__(self, name: str, call: CallService) -> None:
         self._name, self._call = name, call
@@ -79,7 +79,7 @@ class BorrowedSandbox:
 
 
 class BorrowedSession:
-    """Is a `Session` of the host."""
+    """Forward calls to a `Session` of the host."""
 
     def __init__(self, handle: int, call: CallService) -> None:
         self._handle, self._call = handle, call
@@ -113,7 +113,7 @@ class BorrowedSession:
 
 
 class BorrowedJudge:
-    """Is a `Judge` of the host."""
+    """Forward calls to a `Judge` of the host."""
 
     def __init__(self, name: str, fingerprint: str, call: CallService) -> None:
         self._name, self._fingerprint, self._call = name, fingerprint, call

@@ -82,7 +82,7 @@ class Replies(Protocol):
 
 
 class PlainConversation:
-    """Is a conversation without state: each reply and the verdict depend on the messages alone."""
+    """Hold a conversation without state: replies and verdict depend on the messages alone."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class StatelessConversations:
 
 
 class LiveEpisode:
-    """Is one open episode, wherever it lives; its methods raise what `Host.call` raises."""
+    """Call one episode of a host, wherever it lives; methods raise what `Host.call` raises."""
 
     def __init__(self, host: Host, task: Task[Any], *, seconds: float, alone: bool = False) -> None:
         """Name the episode; it is made by `open`.
@@ -205,7 +205,7 @@ class Losses:
 
 
 class EpisodeConversation:
-    """Is a conversation with an episode.
+    """Hold a conversation with an episode.
 
     An episode that fails in a reply, or is lost with its process, is replaced by a fresh one that
     hears the same turns, if the environment is replayable.

@@ -89,7 +89,7 @@ class EpisodeProcess:
             ).start()
 
     async def start(self, boot: Mapping[str, Any], *, seconds: float) -> None:
-        """Let the worker build its environment; call it once, before anything is asked.
+        """Make the worker build its environment; call it once, before anything is asked.
 
         Raises:
             WorkerLostError: it could not, or not in time.

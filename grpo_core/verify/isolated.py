@@ -151,7 +151,7 @@ class IsolatedReplies:
 
 
 class _IsolatedEpisode:
-    """Is a conversation with an episode that `IsolatedReplies` asks."""
+    """Hold a conversation with an episode, within the time limits of `IsolatedReplies`."""
 
     def __init__(self, replies: IsolatedReplies, task: Task[Any]) -> None:
         self._replies, self._task = replies, task

@@ -129,7 +129,7 @@ class BuiltEnvironment:
 
 
 class GivenServices:
-    """Has services that somebody else has opened and closes."""
+    """Provide services that somebody else has opened and closes."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -79,7 +79,7 @@ A text is split into thoughts and content by the default tags; a message is take
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Says what happened in a dialogue with a scripted policy."""
+    """Describe what happened in a dialogue with a scripted policy."""
 
     rollout: Rollout
     """As the trainer would hand it to the verifier; `rollout.error` says why a reply failed."""

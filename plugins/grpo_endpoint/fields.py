@@ -109,7 +109,7 @@ class StreamOptions(Body):
 
 
 class Sampling(Body):
-    """Has the parameters that all requests for completions share."""
+    """Hold the parameters that all requests for completions share."""
 
     model: str
     """Name of the model."""

@@ -83,10 +83,10 @@ class HttpEndpoint:
         self._running = asyncio.create_task(self._server.main_loop())
 
     def admit(self, completer: Completer, *, key: str | None = None) -> Access:
-        """Let a completer answer the requests that come with a new key.
+        """Register a completer under a new key, and return the access for its clients.
 
         Args:
-            completer: answers them.
+            completer: answers the requests that come with the key.
             key: the key; None: a random one; "": requests without a key, or with an unknown one.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Has the completers answer requests: by key, in turn, within a deadline."""
+"""Pass requests on to the completers: by key, in turn, within a deadline."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Service:
         )
 
     def admit(self, completer: Completer, key: str | None) -> str:
-        """Let a completer answer the requests of a new key, and return the key.
+        """Register a completer for the requests of a new key, and return the key.
 
         Raises:
             GrpoError: the key has a completer.

@@ -1,4 +1,4 @@
-"""What runs in an actor: the far end of the executor."""
+"""Run the far end of the executor in a Ray actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in an actor of the sampler: the built-in engine, or the sampler of another plugin."""
+"""Run a sampler in a Ray actor: the built-in engine, or the sampler of another plugin."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Drawing:
             return json.dumps({"error": str(error), "unsupported": unsupported})
 
     async def rest(self) -> None:
-        """Let the sampler leave its device."""
+        """Make the sampler leave its device."""
         if self._sampler is not None:
             await self._sampler.rest()
 

@@ -159,7 +159,7 @@ class ActorPool:
             self._wake(seat)
 
     async def close(self) -> None:
-        """Let each actor close what it has opened, and end all actors."""
+        """Close what each actor has opened, and end all actors."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -207,7 +207,7 @@ class ActorPool:
                     waiting.remove(turn)
 
     def _wake(self, seat: _Seat) -> None:
-        """Let as many waiting requests look for an actor again as one of them can take."""
+        """Wake as many waiting requests as the seat has room for; each looks for an actor again."""
         free = self._concurrency - seat.in_flight
         for waiting in (seat.waiting, self._waiting):
             while waiting and free > 0:

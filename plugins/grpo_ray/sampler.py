@@ -128,7 +128,7 @@ class RaySampler:
         await self._hand_over_to_all()
 
     async def rest(self) -> None:
-        """Let the samplers leave their devices, if they can."""
+        """Make the samplers leave their devices, if they can."""
         if self._pool is not None:
             futures = (handle.rest.remote().future() for handle in self._pool.handles)
             await asyncio.gather(*map(asyncio.wrap_future, futures))

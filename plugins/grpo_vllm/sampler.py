@@ -98,7 +98,7 @@ class VLLM:
             await asyncio.to_thread(remove, previous)
 
     async def rest(self) -> None:
-        """Let the server free its memory on the device, if the settings say so.
+        """Make the server free its memory on the device, if the settings say so.
 
         The weights of the base model wait in the computer's memory (vLLM's sleep level 1).
         """

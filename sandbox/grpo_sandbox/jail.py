@@ -43,7 +43,7 @@ class JailLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a supervisor ended."""
+    """Describe how a supervisor ended."""
 
     how: str = ""
     """A description; "" if it is not known."""
@@ -156,7 +156,7 @@ class Jail:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the supervisor waits for a call: it has neither ended nor written anything."""
+        """Return whether the supervisor waits for a call: it has not ended or written anything."""
         poller = select.poll()
         poller.register(self._reader, select.POLLIN)
         return not self._ended and not poller.poll(0)

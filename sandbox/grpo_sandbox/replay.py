@@ -114,7 +114,7 @@ class ReplayedJail:
 
     @property
     def has_run(self) -> bool:
-        """Whether a command has run."""
+        """Return whether a command has run."""
         return any(step.kind == "exec" for step in self._history)
 
     def open(self, cancelled: Callable[[], bool]) -> None:
@@ -236,7 +236,7 @@ class ReplayedJail:
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether the steps so far may be applied again."""
+        """Return whether the steps so far may be applied again."""
         return self._repeatable or not self._has_begun
 
     def _is_out_of_time(self, step: Step) -> bool:

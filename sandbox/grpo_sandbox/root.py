@@ -1,4 +1,4 @@
-"""What the jail of a session holds under bubblewrap: the host's programs, or a root folder."""
+"""Choose what a session's jail holds under bubblewrap: the host's programs, or a root folder."""
 
 from __future__ import annotations
 

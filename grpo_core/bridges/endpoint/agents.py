@@ -1,4 +1,4 @@
-"""Let agents drive a model behind an endpoint: their requests pass through one of this machine."""
+"""Play attempts by agents with a remote model; their requests pass through a local endpoint."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def play_agent(
     tokens: int,
     seed: int,
 ) -> tuple[Rollout, Tally]:
-    """Let an agent make an attempt; one that failed may be started several times.
+    """Run one attempt by an agent; an agent that fails may be started again.
 
     Args:
         policy: takes the turns.

@@ -192,7 +192,7 @@ class _Playing:
         self.transcript = Transcript(self.limits.turns, self.conversation)
 
     async def to_the_end(self, policy: RemotePolicy, seed: int) -> None:
-        """Let policy and environment speak in turn; a failure ends with finish="error"."""
+        """Play the dialogue to its end, turn by turn; a failure ends it with finish="error"."""
         transcript = self.transcript
         dialogue = Dialogue(self.task.prompt)
         dialogue.add(await transcript.open())

@@ -113,7 +113,7 @@ class EvalFolder:
             write_whole(self.path / RESULTS, json.dumps(finite(results), indent=2) + "\n")
 
     def close(self) -> None:
-        """Let other processes write the folder."""
+        """Release the lock, so that other processes can write the folder."""
         self._lock.release()
 
     def _check(self, settings: Mapping[str, Any]) -> None:

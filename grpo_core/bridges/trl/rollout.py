@@ -129,7 +129,7 @@ class _Dialogues:
         return dialogues
 
     def _take_turns(self, dialogues: Sequence[_Dialogue], tokens: _Tokens) -> None:
-        """Let the policy take the next turn in each dialogue."""
+        """Sample the policy's next turn in each dialogue."""
         limits = [tokens.remaining(dialogue) for dialogue in dialogues]
         prefixes = [dialogue.prompt_ids + dialogue.token_ids for dialogue in dialogues]
         turns, logprobs = tokens.generate(prefixes, max(limits))
@@ -217,7 +217,7 @@ class _Tokens:
 
 @contextlib.contextmanager
 def _limited(trainer: Any, limit: int) -> Iterator[None]:
-    """Let the trainer's engine generate at most `limit` tokens inside the block."""
+    """Limit the completions of the trainer's engine to `limit` tokens inside the block."""
     target, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm

@@ -62,7 +62,7 @@ def blocks(ends: Sequence[int], rows: int | None = None) -> tuple[Block, ...]:
 
 
 def adopt(model: Any, adopts: bool = True) -> None:
-    """Let `model` use this attention where it uses PyTorch's own, or PyTorch's again."""
+    """Replace PyTorch's attention in `model` by this one; without `adopts`, put it back."""
     base = model.get_base_model() if hasattr(model, "peft_config") else model
     own, other = ("sdpa", NAME) if adopts else (NAME, "sdpa")
     if base.config._attn_implementation == own and base._can_set_attn_implementation():

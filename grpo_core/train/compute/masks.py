@@ -92,7 +92,7 @@ def maskings(model: Any) -> list[Masking]:
 
 @contextmanager
 def narrow_windows(model: Any, size: int) -> Iterator[None]:
-    """Let the windows of the model's layers be `size` tokens, so that a short text exceeds them."""
+    """Narrow the windows of the model's layers to `size` tokens; a short text then exceeds them."""
     config = model.config.get_text_config(decoder=True)
     names = [name for name in WINDOWS.values() if getattr(config, name, None)]
     own = {name: getattr(config, name) for name in names}

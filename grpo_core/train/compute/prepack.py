@@ -34,7 +34,7 @@ def prepacked(
     compute_dtype: torch.dtype | None = None,
     together: Sequence[Sequence[Any]] = (),
 ) -> Iterator[None]:
-    """Let the linear layers of `model` compute with copies of their weights, made once on entry.
+    """Make the linear layers of `model` compute with copies of their weights, made once on entry.
 
     The copies have no gradients and hold the weights as they are on entry. On a CPU they are packed
     where there is a layout for them. Does nothing to sharded and offloaded weights, and without

@@ -21,7 +21,7 @@ from grpo_core.train.models.swapped import swapped
 
 
 def recompute(model: Any) -> None:
-    """Let every layer of `model` be computed again in the backward pass.
+    """Make every layer of `model` compute its activations again in the backward pass.
 
     On a CPU, freed memory then returns to the system at once.
 

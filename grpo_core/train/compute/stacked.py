@@ -65,7 +65,7 @@ class Stack:
             layer.forward = self._forward(i, layer.forward)
 
     def remove(self) -> None:
-        """Let the layers compute by themselves again."""
+        """Restore the forward passes of the layers, which then compute by themselves again."""
         for layer in self._layers:
             del layer.forward
 
@@ -216,7 +216,7 @@ class Stacks:
                 stack.present = active[0]
 
     def remove(self) -> None:
-        """Let the layers compute by themselves again."""
+        """Restore the forward passes of the layers, which then compute by themselves again."""
         for stack in self._stacks:
             stack.remove()
 

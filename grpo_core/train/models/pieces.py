@@ -32,7 +32,7 @@ _PROBES = ("a", "1", "(", "\n", " a")
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """Says how a tokenizer treats the start of a text."""
+    """Describe how a tokenizer treats the start of a text."""
 
     size: int
     """Number of its tokens when this was found out; tokens may be added later."""

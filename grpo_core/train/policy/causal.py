@@ -205,7 +205,7 @@ class Policy(Texts):
             self.compute_dtype, self._cast, self._adapted = own
 
     def adopt_attention(self, adopts: bool) -> None:
-        """Let the models use the project's attention, or that of transformers again."""
+        """Switch the models to the project's attention, or back to that of transformers."""
         for model in self.reference.models():
             attention.adopt(model, adopts)
 

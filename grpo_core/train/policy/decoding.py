@@ -110,7 +110,7 @@ class Decoding:
         return len(request.uniforms) > 0
 
     def _admit(self) -> None:
-        """Let waiting requests in once a quarter of the places is free.
+        """Admit waiting requests once a quarter of the places is free.
 
         A forward pass for a few prompts costs much of one for many.
         """

@@ -49,7 +49,7 @@ REFUSALS = (
 
 
 class Training(Enum):
-    """How log-probs are computed for the update, the fastest way first."""
+    """List the ways to compute log-probs for the update, the fastest first."""
 
     TREES = "shared tokens are computed once"
     PADDED = "each completion is computed with its own copy of the prompt"
@@ -57,7 +57,7 @@ class Training(Enum):
 
 
 class Sampling(Enum):
-    """How completions are decoded, the fastest way first."""
+    """List the ways to decode completions, the fastest first."""
 
     TREES = "shared tokens are computed once"
     PADDED = "each completion is decoded with its own copy of the prompt"

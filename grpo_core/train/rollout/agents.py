@@ -17,7 +17,7 @@ from grpo_core.verify.conversation import Conversation
 
 
 class AgentAttempt:
-    """Is a rollout by an agent, in progress.
+    """Run one attempt by an agent, and record its rollout.
 
     Args:
         task: the task.

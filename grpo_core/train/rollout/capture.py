@@ -44,7 +44,7 @@ from grpo_core.verify.sent_back import is_sent_back
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Says how and by what an attempt is drawn."""
+    """Hold what an attempt is sampled with: policy, sampler, parameters, and what seeds it."""
 
     policy: Policy
     sampler: Sampler
@@ -64,7 +64,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Is the end of a turn of the policy, from which a later request may go on."""
+    """Mark the end of a turn of the policy, from which a later request may continue."""
 
     history: str | tuple[int, ...] | tuple[Message, ...]
     """The prompt of the request and what the policy answered, as the client knows them."""
@@ -82,7 +82,7 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Growing:
-    """Is a segment in progress."""
+    """Collect the tokens of a segment in progress."""
 
     prompt_ids: tuple[int, ...]
     token_ids: list[int] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Growing:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """Says which tokens a request continues."""
+    """Describe the tokens that a request continues."""
 
     prefix: tuple[int, ...]
     """All of them."""

@@ -113,7 +113,7 @@ class Dialogues:
 
 
 class _Rounds:
-    """Let dialogues wait until all that have not ended are ready for their next turn.
+    """Make dialogues wait until all that have not ended are ready for their next turn.
 
     They then continue in the order of their places, whichever was ready first. A dialogue takes
     part once it is open: an episode may have to wait for another one to end before it can be.

@@ -45,7 +45,7 @@ class Turn:
             self._next_start.set_result(next_start)
 
     def end(self) -> None:
-        """Let nobody wait any longer; no later rollouts begin if `pass_on` was not called."""
+        """End all waits for this turn; no later rollouts begin if `pass_on` was not called."""
         self._has_weights.set()
         if not self._next_start.done():
             self._next_start.cancel()

@@ -34,12 +34,12 @@ class _Direction:
 
     @property
     def reads(self) -> bool:
-        """Whether there is room for more bytes of the source."""
+        """Return whether there is room for more bytes of the source."""
         return not self._source_ended and len(self._waiting) < CHUNK_BYTES
 
     @property
     def writes(self) -> bool:
-        """Whether bytes wait for the sink."""
+        """Return whether bytes wait for the sink."""
         return bool(self._waiting)
 
     def move(self) -> None:

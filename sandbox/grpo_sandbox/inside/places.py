@@ -233,7 +233,7 @@ def drop_capabilities() -> None:
 
 
 def unshare_processes() -> None:
-    """Let the next child of this process be process 1 of a namespace of its own."""
+    """Make the next child of this process be process 1 of a PID namespace of its own."""
     _unshare(_CLONE_NEWPID)
 
 
