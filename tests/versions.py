@@ -79,7 +79,9 @@ SMALL = (
     Cell("besiege", "besiege", tests("tests/environments/test_besiege_simulation.py")),
     Cell("judge", "judge", tests("tests/plugins/test_judge_blame.py")),
     Cell("mcp", "judge,mcp", tests("tests/plugins/test_mcp.py")),  # whose fixtures need openai
-    Cell("sandbox", "sandbox", ("python", "-c", "import grpo_sandbox.docker")),
+    Cell(
+        "sandbox", "sandbox", tests("tests/sandbox/test_backends.py", "tests/sandbox/test_pool.py")
+    ),
     Cell("watch", "watch", ("python", "-c", "import grpo_core.report.terminal.dashboard")),
     Cell(
         "gsm8k",
