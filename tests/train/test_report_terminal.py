@@ -72,7 +72,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
     run.rollouts(5, group(3, "the prompt", texts, verdicts), [-1.0, 1.0, 0.0])
     first, best, worst, newest, _, held_out = played(Dashboard(open_run), *"bwnss")
     assert "step 4 of 4, finished · held-out reward" in first
-    for name in ("reward", "pass rate", "KL", "entropy", "tokens", "dead groups"):
+    for name in ("reward", "pass rate", "KL", "entropy", "tokens", "groups alive"):
         assert re.search(rf"{name} [\d.–]", first), name
     assert "step 5, train, group 0: letters 3" in first
     assert "the prompt" in first

@@ -20,8 +20,7 @@ Columns = dict[str, list[float | None]]
 def chart_series(lines: Iterable[JsonObject], index: RolloutIndex) -> dict[str, Any]:
     """Return the columns of the steps and of the evaluations of a run.
 
-    "groups/dead" is derived: the share of groups whose rewards are all equal. Evaluations have
-    intervals of 95 % over their tasks, where the log holds their rollouts.
+    Evaluations have intervals of 95 % over their tasks, where the log holds their rollouts.
 
     Args:
         lines: the lines of metrics.jsonl; those of an unknown kind, as a newer version may write,
@@ -36,9 +35,6 @@ def chart_series(lines: Iterable[JsonObject], index: RolloutIndex) -> dict[str, 
         if "kind" not in line or line["kind"] in list(Kind):
             of_kind[kind_of(line)].append(line)
     steps, evaluations = columns_of(of_kind[Kind.STEP]), columns_of(of_kind[Kind.EVALUATION])
-    for name in [name for name in steps if name.endswith("groups/mixed")]:
-        dead = [None if value is None else 1 - value for value in steps[name]]
-        steps[name.replace("groups/mixed", "groups/dead")] = dead
     return {
         "steps": {"columns": steps},
         "evaluations": {

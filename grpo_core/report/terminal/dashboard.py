@@ -27,7 +27,7 @@ _CURVES = {
     "kl": "KL",
     "entropy": "entropy",
     "completion_length/mean": "tokens",
-    "groups/dead": "dead groups",
+    "groups/mixed": "groups alive",
 }
 """What is drawn, and its name on the screen."""
 _GONE = "this group is no longer in the log: the run has gone back to a checkpoint"

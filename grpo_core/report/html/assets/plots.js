@@ -22,6 +22,13 @@ export const CHARTS = [
     note: "Band: one standard deviation of the rewards of a step.",
   },
   { id: "pass", title: "Pass rate", of: endsWith("pass_rate"), held: true, not: /curriculum/ },
+  { id: "entropy", title: "Entropy of the sampled tokens", of: endsWith("entropy") },
+  {
+    id: "alive",
+    title: "Groups: alive, distinct answers, refilled",
+    of: endsWith("groups/mixed", "groups/distinct", "groups/refilled"),
+    note: "Alive: the rewards of the group differ; from the others nothing is learned.",
+  },
   {
     id: "parts",
     title: "Reward parts",
@@ -31,18 +38,11 @@ export const CHARTS = [
   { id: "audit", title: "Audits and the environment's metrics", of: under("env/"), held: true },
   { id: "kl", title: "KL to the reference, per token", of: endsWith("kl") },
   { id: "kl-sequence", title: "KL to the reference, per completion", of: endsWith("kl/sequence") },
-  { id: "entropy", title: "Entropy of the sampled tokens", of: endsWith("entropy") },
   { id: "length", title: "Tokens of a completion", of: endsWith("completion_length/mean") },
   {
     id: "truncated",
     title: "Share that reached the token budget",
     of: endsWith("completion_length/clipped"),
-  },
-  {
-    id: "dead",
-    title: "Groups: dead, distinct answers, refilled",
-    of: endsWith("groups/dead", "groups/distinct", "groups/refilled"),
-    note: "Dead: all scored rollouts of the group have the same reward; it teaches nothing.",
   },
   { id: "errors", title: "Share that could not be judged", of: endsWith("verify/error_rate") },
   { id: "alarms", title: "Alarms", of: under("alarms/") },
