@@ -195,7 +195,7 @@ def micro_batch(policy: Policy, config: RunConfig, tokens: int) -> dict[str, tup
             )
         ),
     )
-    reference = part("reference", lambda: policy.reference_logprobs(micro, temperature=1.0))
+    reference = part("reference", lambda: policy.reference_states(micro))
     sums = Sums()
     loss, _ = part("forward", lambda: updater.loss(micro, None, reference, sums))
     part("backward", loss.backward)
