@@ -140,7 +140,7 @@ def kl_on_average(logits: Tensor, estimator: str, *, importance: bool) -> Tensor
     values = token_values(logits, places.flatten(), vocabulary.flatten(), REFERENCE)
     full_BT = values.kl.reshape(vocabulary.shape)[PLACE_BT, TOKEN_BT] * WRITTEN_BT
     kl_BT = divergence(
-        logprob_BT, chosen(START), reference_BT, full_BT, config, importance=importance
+        logprob_BT, chosen(START), reference_BT, config, importance=importance, full_BT=full_BT
     )
     return (probability(START) * WRITTEN_BT * kl_BT).sum()
 

@@ -94,7 +94,7 @@ def test_ratio_and_entropy_of_each_token_equal_those_of_one_sequence_at_a_time()
                 continue
             mask = torch.tensor(rollout.trainable, dtype=torch.bool)
             ratios, entropies = seen[p, g, 0]
-            old, (new, entropy) = before[rollout.token_ids][0], moved[rollout.token_ids]
+            old, (new, entropy, _) = before[rollout.token_ids][0], moved[rollout.token_ids]
             torch.testing.assert_close(
                 torch.tensor(ratios, dtype=torch.float64), (new - old).exp()[mask].double()
             )

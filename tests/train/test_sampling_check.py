@@ -54,7 +54,7 @@ def blind_policy() -> Policy:
     """A model with windows whose sampler was told that there are none."""
     policy = Policy(architectures.tiny_model("mistral"), tiny_tokenizer())
     assert policy.sampling is Sampling.TREES
-    trained = policy._logprobs
+    trained = policy._values
 
     def right(*arguments: Any, **more: Any) -> Any:
         policy.masking, blind = Masking(single="sliding_attention"), policy.masking
@@ -63,7 +63,7 @@ def blind_policy() -> Policy:
         finally:
             policy.masking = blind
 
-    policy.masking, policy._logprobs = Masking(), right  # type: ignore[method-assign]
+    policy.masking, policy._values = Masking(), right  # type: ignore[method-assign]
     return policy
 
 

@@ -237,10 +237,10 @@ def divergence(
     logprob_BT: Tensor,
     old_BT: Tensor,
     reference_BT: Tensor,
-    full_BT: Tensor,
     config: KLConfig,
     *,
     importance: bool,
+    full_BT: Tensor | None = None,
 ) -> Tensor:
     """Return the configured KL for each token (B, T): an estimate, or `full_BT` itself.
 
@@ -255,11 +255,16 @@ def divergence(
         logprob_BT: log-probs under the present policy.
         old_BT: those under the policy that sampled.
         reference_BT: those under the reference.
-        full_BT: KL over the whole vocabulary, whose expectation over tokens is exact already.
         config: names the estimator.
         importance: whether estimates are weighted.
+        full_BT: KL over the whole vocabulary, which the estimator `full` needs and nothing weights.
+
+    Raises:
+        ValueError: it is needed and not given.
     """
     if config.estimator == FULL:
+        if full_BT is None:
+            raise ValueError("kl.estimator=full needs the KL over the whole vocabulary, full_BT")
         return full_BT
     kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
     if not importance:

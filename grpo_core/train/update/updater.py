@@ -290,9 +290,9 @@ class Updater:
                 logprob_BT,
                 old_BT,
                 reference_BT,
-                full_BT,
                 config.kl,
                 importance=config.kl_importance,
+                full_BT=full_BT,
             )
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
