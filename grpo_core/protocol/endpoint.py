@@ -134,5 +134,5 @@ class Endpoint(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give up all requests and stop listening."""
+        """End all requests and stop listening."""
         ...

@@ -133,7 +133,7 @@ async def _run_command(
     """Return the status and the outputs of an agent's command, which is ended if this is.
 
     Raises:
-        BrokenContractError: it is no list of texts.
+        BrokenContractError: the command is not a list of texts.
         OSError: it cannot be started.
     """
     if isinstance(command, str) or not all(isinstance(part, str) for part in command):

@@ -187,7 +187,7 @@ class EpisodeProcess:
         self._lending.admit(episode)
 
     def allow_socket(self, episode: str, path: str) -> None:
-        """Let the sessions of an episode reach a socket of this machine."""
+        """Allow the sessions of an episode to reach a socket of this machine."""
         self._lending.allow_socket(episode, path)
 
     async def _taken_up(self, pending: _Pending, seconds: float) -> None:

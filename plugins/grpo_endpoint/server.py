@@ -109,7 +109,7 @@ class HttpEndpoint:
         await self._service.dismiss(key)
 
     async def close(self) -> None:
-        """Give up all requests and stop listening."""
+        """End all requests and stop listening."""
         if self._server is None or self._running is None:
             return
         server, self._server = self._server, None

@@ -161,7 +161,8 @@ class Head:
         present = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"
         if present and not trained and not self.entropy and self.shaping.cap is None:
             temperature = (self.temperature or 1.0) / self.shaping.scale
-            logprob_M, entropy_K, reference_M, kl_K = FrozenHead.apply(  # type: ignore[no-untyped-call]
+            compute: Any = FrozenHead.apply
+            logprob_M, entropy_K, reference_M, kl_K = compute(
                 hidden_KH,
                 place_M,
                 tokens_M,

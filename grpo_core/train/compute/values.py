@@ -26,7 +26,9 @@ class TokenValues(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> TokenValues:
         """Return the values with a function applied to each tensor."""
-        return TokenValues(*(None if value is None else change(value) for value in self))  # type: ignore[arg-type]
+        reference = None if self.reference is None else change(self.reference)
+        kl = None if self.kl is None else change(self.kl)
+        return TokenValues(change(self.logprob), change(self.entropy), reference, kl)
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:

@@ -40,7 +40,7 @@ class Turn:
         self._has_weights.set()
 
     def pass_on(self, next_start: int) -> None:
-        """Let the next step's rollouts begin, at the prompt number `next_start`."""
+        """Start the next step's rollouts at the prompt number `next_start`."""
         if not self._next_start.done():
             self._next_start.set_result(next_start)
 
@@ -118,7 +118,7 @@ class RolloutQueue(Generic[Item]):
             await self._newest.weights_taken()
 
     async def close(self) -> None:
-        """Give up what is in progress or was not asked for."""
+        """Cancel the rollouts in progress and drop those that nobody asked for."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
