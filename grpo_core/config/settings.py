@@ -111,8 +111,8 @@ class ModelConfig(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Device to compute on; auto uses the accelerator if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
-    """Type of the frozen weights; auto uses bfloat16 where the hardware computes in it, else
-    float32."""
+    """Type of the frozen weights; auto uses bfloat16 where the hardware multiplies matrices faster
+    in it, else float32."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
     """Keep the frozen weights in 8 bits (LLM.int8()) or 4 bits (NF4, as in QLoRA), with
     bitsandbytes; the adapter stays in float32."""

@@ -1,31 +1,20 @@
 """The environment terminal: its jobs in real sessions of the sandbox, and what it pays."""
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 
-from grpo_core import ConfigError, Services, TaskKey
+from grpo_core import Services, TaskKey
 from grpo_core.testing import assert_environment
 from grpo_env_terminal.env import Terminal
 from grpo_env_terminal.jobs import FAMILIES
-from grpo_sandbox.auto import Auto, AutoConfig
 
-from ..sandbox.engines import missing
 from .episodes import play, total
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 @pytest.fixture(scope="module")
-def env() -> Iterator[Terminal]:
-    try:
-        sandbox = Auto(AutoConfig(jails=2))
-    except ConfigError as error:
-        missing(str(error))
-        raise
-    yield Terminal(services=Services(sandboxes={"default": sandbox}))
-    asyncio.run(sandbox.close())
+def env(services: Services) -> Terminal:
+    return Terminal(services=services)
 
 
 def ask(index: int = 0, *, split: str = "train", level: float = 0.0):

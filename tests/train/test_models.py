@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core.config import modelcache
 from grpo_core.protocol.errors import UserError
+from grpo_core.train.models import device as device_module
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
 
@@ -299,22 +300,29 @@ def test_padding_falls_back_on_the_end_token(tmp_path: Path) -> None:
     assert load_tokenizer(resolve(str(folder))).pad_token == END
 
 
-def test_auto_precision_on_a_cpu_is_bfloat16_only_with_units_for_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("unit", ["amx_bf16", "avx512_bf16", "avx2"])
+@pytest.mark.parametrize("bfloat16_seconds", [0.5, 2.0])
+def test_auto_precision_on_a_cpu_is_bfloat16_only_where_products_are_faster_in_it(
+    unit: str, bfloat16_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {}
-    for unit in ("amx_bf16", "avx512_bf16", "avx2"):
-        monkeypatch.setattr(
-            torch.cpu,
-            "get_capabilities",
-            lambda unit=unit: {unit: True, "amx_bf16": unit == "amx_bf16"},
-        )
-        found[unit] = pick_dtype("auto", CPU)
-    assert found == {
-        "amx_bf16": torch.bfloat16,
-        "avx512_bf16": torch.bfloat16,
-        "avx2": torch.float32,
+    seconds = {torch.bfloat16: bfloat16_seconds, torch.float32: 1.0}
+    monkeypatch.setattr(device_module, "product_seconds", seconds.__getitem__)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {unit: True})
+    device_module._multiplies_faster.cache_clear()
+    faster = unit != "avx2" and bfloat16_seconds < 1
+    assert pick_dtype("auto", CPU) == (torch.bfloat16 if faster else torch.float32)
+    device_module._multiplies_faster.cache_clear()
+
+
+def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in() -> None:
+    best = {
+        dtype: min(device_module.product_seconds(dtype) for _ in range(20))
+        for dtype in (torch.bfloat16, torch.float32)
     }
+    ratio = best[torch.bfloat16] / best[torch.float32]
+    if 0.7 < ratio < 1.4:
+        pytest.skip("this CPU computes about as fast in either")
+    assert pick_dtype("auto", CPU) == (torch.bfloat16 if ratio < 1 else torch.float32)
 
 
 def test_a_named_precision_is_taken_as_it_is() -> None:
