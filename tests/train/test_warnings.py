@@ -41,7 +41,8 @@ SICK = {
     "dead groups": ({"groups/mixed": 0.0}, "level"),
     "clipped completions": ({"completion_length/clipped": 0.9}, "--max-new-tokens"),
     "KL explodes": ({"kl": 0.5}, "optimizer.lr"),
-    "entropy collapse": ({"entropy": 0.02}, "loss.clip_high"),
+    "entropy collapse": ({"entropy": 0.02}, "loss.entropy"),
+    "groups die out": ({"groups/mixed": 0.2}, "sampling.refills"),
     "sampler and trainer disagree": ({"sampling/logprob_gap": 0.3}, "loss.tis_cap"),
     "rollouts too old": (
         {"sampling/truncated": 0.2, "staleness/max": 2.0, "sampling/logprob_gap": 0.3},
@@ -94,6 +95,33 @@ def test_what_a_solved_task_looks_like_is_no_sign():
             for name, value in HEALTHY.items()
         }
         assert watch.look(risen) == []
+
+
+def said_of(course: dict[str, tuple[float, float]]) -> list[tuple[int, str]]:
+    """Return what is said, and when, while metrics go from one value to another in 40 steps."""
+    watch, said = Watch(), []
+    for step in range(100):
+        moved = {
+            name: first + (last - first) * min(1.0, step / 40)
+            for name, (first, last) in course.items()
+        }
+        said += [(step, text) for text in watch.look({**HEALTHY, **moved})]
+    return said
+
+
+def test_entropy_that_falls_is_said_early_if_little_was_learned_for_it():
+    """The values are those of runs of arithmetic: one that got stuck, and one that learned."""
+    ((step, text),) = said_of({"entropy": (0.45, 0.06), "pass_rate": (0.1, 0.2)})
+    assert step < 40
+    assert text.startswith("the policy's entropy fell from 0.4")
+    assert said_of({"entropy": (0.45, 0.11), "pass_rate": (0.1, 0.45)}) == []
+
+
+def test_groups_that_die_out_are_said_with_their_share_unless_most_tasks_pass():
+    ((step, text),) = said_of({"groups/mixed": (0.9, 0.3), "pass_rate": (0.1, 0.3)})
+    assert step < 60
+    assert text.startswith("the rewards of 3")
+    assert said_of({"groups/mixed": (0.9, 0.3), "pass_rate": (0.1, 0.9)}) == []
 
 
 def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselves():

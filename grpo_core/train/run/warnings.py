@@ -21,6 +21,9 @@ WINDOW = 20
 SOLVED = 0.9
 """Pass rate above which the policy has nothing left to explore."""
 
+FAR = 0.5
+"""Pass rate below which a policy that is sure of its answers is sure of wrong ones."""
+
 Line = Mapping[str, float | None]
 
 
@@ -64,6 +67,30 @@ class History:
             passed: name of the pass rate.
         """
         return self.steps > START and self.last[passed] < SOLVED
+
+    def loses_entropy(self) -> bool:
+        """Return whether the policy settles on its answers before it knows the right ones."""
+        share = self.now["entropy"] / (self.start["entropy"] or math.nan)
+        return self.is_far_from_solved() and (
+            share < 0.25 or (share < 0.4 and self.last["pass_rate"] < self.start["pass_rate"] + 0.1)
+        )
+
+    def loses_groups(self) -> bool:
+        """Return whether the groups that teach something become few.
+
+        It counts neither once they have come back nor where none is left, which is another sign.
+        """
+        start = self.start["groups/mixed"]
+        return (
+            self.is_far_from_solved()
+            and self.steps >= START + WINDOW
+            and self.last["groups/mixed"] < 0.5 * start
+            and 0 < self.now["groups/mixed"] < 0.75 * start
+        )
+
+    def is_far_from_solved(self) -> bool:
+        """Return whether the first steps are over and fewer than half pass."""
+        return self.steps > START and self.last["pass_rate"] < FAR
 
     def saturated_parts(self) -> dict[str, bool]:
         """Return for each reward part whether it rose near 1 while the pass rate stayed."""
@@ -175,16 +202,26 @@ SIGNS: Sequence[Sign] = (
     Sign(
         "entropy collapse",
         "entropy",
-        "below a tenth of the first 10 steps' while fewer than half pass, for 10 steps",
-        10,
-        lambda h: (
-            h.is_unsolved()
-            and h.last["pass_rate"] < 0.5
-            and h.now["entropy"] < 0.1 * h.start["entropy"]
-        ),
+        "below a quarter of the first 10 steps' while fewer than half pass, or below 0.4 of it "
+        "while the pass rate rose by less than 0.1, for 5 steps",
+        5,
+        History.loses_entropy,
         "the policy's entropy fell from {start[entropy]:.3f} to {now[entropy]:.3f} nats per "
-        "token, and only {last[pass_rate]:.0%} pass: it has stopped trying other answers; "
-        "raise sampling.temperature, kl.beta or loss.clip_high, or lower optimizer.lr",
+        "token, and only {last[pass_rate]:.0%} pass: it stops trying other answers before it "
+        "knows the right ones; raise kl.beta, prompts_per_step or sampling.temperature, set "
+        "loss.entropy=0.02, or lower optimizer.lr",
+    ),
+    Sign(
+        "groups die out",
+        "groups/mixed",
+        "below half of the first 10 steps', as a mean over 20 steps, while fewer than half pass, "
+        "for 5 steps",
+        5,
+        History.loses_groups,
+        "the rewards of {last[groups/mixed]:.0%} of the groups differ, where it was "
+        "{start[groups/mixed]:.0%} in the first steps, and only {last[pass_rate]:.0%} pass: most "
+        "completions teach nothing; raise group_size, kl.beta or sampling.temperature, set "
+        "sampling.refills=2, or lower optimizer.lr",
     ),
     Sign(
         "sampler and trainer disagree",
@@ -273,7 +310,8 @@ def _alarm_sign(alarm: Alarm, prefix: str) -> Sign:
 class Watch:
     """Looks for signs in the metrics of each step.
 
-    A sign is reported when it has held for its patience, and again only after it went away.
+    A sign is reported when it has held for its patience, and again only after it was away for
+    `WINDOW` steps: a metric that moves about a threshold is one piece of news.
 
     Args:
         more_signs: signs besides `SIGNS`.
@@ -285,6 +323,7 @@ class Watch:
         self._last: deque[Line] = deque(maxlen=WINDOW)
         self._steps = 0
         self._held: Counter[tuple[str, str]] = Counter()
+        self._last_held: dict[tuple[str, str], int] = {}  # step, for signs that were reported
 
     def look(self, line: Line) -> list[str]:
         """Return the warnings that this step gives."""
@@ -306,9 +345,13 @@ class Watch:
         """Return the metrics on which the sign has now held for its patience."""
         seen, due = sign.seen(history), []
         for metric, holds in (seen if isinstance(seen, Mapping) else {sign.metric: seen}).items():
-            self._held[sign.name, metric] = self._held[sign.name, metric] + 1 if holds else 0
-            if holds and self._held[sign.name, metric] == sign.patience:
+            key = sign.name, metric
+            self._held[key] = self._held[key] + 1 if holds else 0
+            if self._held[key] < sign.patience:
+                continue
+            if self._steps - self._last_held.get(key, -WINDOW) >= WINDOW:
                 due.append(metric)
+            self._last_held[key] = self._steps
         return due
 
 
