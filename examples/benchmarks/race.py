@@ -8,7 +8,8 @@ A candidate is a name and the settings in which it differs from the defaults (CA
 ones by --candidate NAME KEY=VALUE ...). Each runs with each seed; finished runs in --out are read
 and not repeated, interrupted ones are resumed. Held-out answers are drawn at temperature 1 whatever
 the candidate samples with, one for each of 339 tasks. --jobs runs so many at a time, each with its
-share of the cores. --table only reads. The table also goes to results.json in --out, with the
+share of the cores; the minutes of a run that had the machine alone are those of --jobs 1. --table
+only reads. The table also goes to results.json in --out, with the
 machine that made each run.
 """
 
@@ -34,16 +35,50 @@ from grpo_core.runs.lines import read_lines
 
 TASKS = 339
 COMMON = ("--env", "arithmetic", "--set", f"eval.tasks={TASKS}", "--set", "eval.temperature=1")
+WIDE = ("prompts_per_step=16", "kl.estimator=full")
+"""Twice the prompts of the defaults: the solved examples before them are most of an update."""
+MOVING = (*WIDE, "kl.refresh_every=1")
+"""The same, and the reference is a running mean of the policy."""
 CANDIDATES: Mapping[str, Sequence[str]] = {
     "default": (),
-    "lr 1e-4": ("optimizer.lr=0.0001",),
-    "entropy 0.02": ("loss.entropy=0.02",),
-    "temperature 1.3": ("sampling.temperature=1.3",),
-    "full KL": ("kl.estimator=full",),
-    "no KL": ("kl.beta=0",),
-    "16 x 4": ("prompts_per_step=16", "group_size=4"),
-    "4 x 16": ("prompts_per_step=4", "group_size=16"),
-    "2 minibatches": ("trainer.minibatches=2",),
+    "8 x 16, entropy": ("steps=100", "group_size=16", "kl.estimator=full", "loss.entropy=0.02"),
+    "16 x 8, entropy": (
+        "steps=60",
+        "prompts_per_step=16",
+        "optimizer.lr=0.0005",
+        "loss.entropy=0.02",
+    ),
+    "strong KL": (*WIDE, "steps=60", "optimizer.lr=0.001", "kl.beta=0.5"),
+    "moving, strong KL": (
+        *MOVING,
+        "steps=60",
+        "optimizer.lr=0.001",
+        "kl.beta=0.5",
+        "kl.refresh_rate=0.05",
+    ),
+    "faster moving, entropy": (
+        *MOVING,
+        "steps=60",
+        "optimizer.lr=0.001",
+        "kl.beta=0.3",
+        "kl.refresh_rate=0.1",
+        "loss.entropy=0.02",
+    ),
+    "moving, strong KL, 110 steps": (
+        *MOVING,
+        "steps=110",
+        "optimizer.lr=0.001",
+        "kl.beta=0.5",
+        "kl.refresh_rate=0.05",
+    ),
+    "moving, entropy, 110 steps": (
+        *MOVING,
+        "steps=110",
+        "optimizer.lr=0.0007",
+        "kl.beta=0.3",
+        "kl.refresh_rate=0.05",
+        "loss.entropy=0.02",
+    ),
 }
 
 
@@ -70,6 +105,7 @@ class Measured:
     seconds_per_step: float
     minutes: float | None
     """Wall time of the whole command; None for a run that was resumed."""
+    dtype: str
     machine: str
 
 
@@ -80,7 +116,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/race"))
     parser.add_argument("--only", nargs="*", help="names of candidates; default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, help="default: a candidate's, or that of `grpo run`")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument(
@@ -101,7 +137,9 @@ def main() -> int:
 
     def run_one(job: tuple[str, int]) -> None:
         name, seed = job
-        arguments = ["--seed", str(seed), "--steps", str(options.steps), "--dtype", options.dtype]
+        arguments = ["--seed", str(seed), "--dtype", options.dtype]
+        if options.steps is not None:
+            arguments += ["--steps", str(options.steps)]
         for setting in candidates[name]:
             arguments += ["--set", setting]
         race(folder_of(options.out, name, seed), arguments, cores=cores // options.jobs)
@@ -176,6 +214,7 @@ def measure(folder: Path, name: str, seed: int, settings: Sequence[str]) -> Meas
         steps=last,
         seconds_per_step=median(line["time/step"] for line in steps),
         minutes=timed["minutes"],
+        dtype=RunFolder(folder).config()["model"]["dtype"],
         machine=timed["machine"],
     )
 
