@@ -23,6 +23,7 @@ from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.compute.tuning import with_sizes
 from grpo_core.train.models.adapter import base_weights, ineffective_settings
+from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint
@@ -385,6 +386,15 @@ async def answer(
     return policy.completion_text(prompt_ids, completion.token_ids)
 
 
+def _with_dtype(config: RunConfig, ranks: Ranks) -> RunConfig:
+    """Return the config with the type that the first process picks, where each would pick one."""
+    if ranks.size == 1 or config.model.dtype != "auto":
+        return config
+    picked = str(pick_dtype("auto", pick_device(config.model.device))).removeprefix("torch.")
+    model = config.model.model_copy(update={"dtype": ranks.gather_values(picked)[0]})
+    return config.model_copy(update={"model": model})
+
+
 def build_actor(
     config: RunConfig,
     sources: Sources,
@@ -409,7 +419,7 @@ def build_actor(
         UserError: the model cannot be loaded, or the environments need what it cannot do.
     """
     started = time.perf_counter()
-    policy = policy or load_policy(config, need_reference=need_reference)
+    policy = policy or load_policy(_with_dtype(config, ranks), need_reference=need_reference)
     if ignored := ineffective_settings(policy.model, config.lora):
         observer.warn(
             "the model brings an adapter, which is trained further as it is, so these "

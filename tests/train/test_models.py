@@ -15,7 +15,9 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from grpo_core.config import modelcache
+from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import UserError
+from grpo_core.train import actor as actor_module
 from grpo_core.train.models import device as device_module
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
@@ -323,6 +325,20 @@ def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in() -> None:
     if 0.7 < ratio < 1.4:
         pytest.skip("this CPU computes about as fast in either")
     assert pick_dtype("auto", CPU) == (torch.bfloat16 if ratio < 1 else torch.float32)
+
+
+def test_with_several_processes_the_first_one_picks_the_precision_of_all() -> None:
+    class Second:
+        size = 2
+
+        def gather_values(self, value: str) -> list[str]:
+            assert value in ("bfloat16", "float32")
+            return ["float64", value]
+
+    config = build_config([{"environment": "arithmetic"}])
+    assert actor_module._with_dtype(config, Second()).model.dtype == "float64"  # type: ignore[arg-type]
+    named = build_config([{"environment": "arithmetic", "model": {"dtype": "bfloat16"}}])
+    assert actor_module._with_dtype(named, Second()).model.dtype == "bfloat16"  # type: ignore[arg-type]
 
 
 def test_a_named_precision_is_taken_as_it_is() -> None:
