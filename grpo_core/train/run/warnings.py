@@ -72,7 +72,7 @@ class History:
         """Return whether the policy settles on its answers before it knows the right ones."""
         share = self.now["entropy"] / (self.start["entropy"] or math.nan)
         return self.is_far_from_solved() and (
-            share < 0.25 or (share < 0.4 and self.last["pass_rate"] < self.start["pass_rate"] + 0.1)
+            share < 0.15 or (share < 0.4 and self.last["pass_rate"] < self.start["pass_rate"] + 0.1)
         )
 
     def loses_groups(self) -> bool:
@@ -202,7 +202,7 @@ SIGNS: Sequence[Sign] = (
     Sign(
         "entropy collapse",
         "entropy",
-        "below a quarter of the first 10 steps' while fewer than half pass, or below 0.4 of it "
+        "below 0.15 of the first 10 steps' while fewer than half pass, or below 0.4 of it "
         "while the pass rate rose by less than 0.1, for 5 steps",
         5,
         History.loses_entropy,
