@@ -610,7 +610,8 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
         [
             {
                 "environment": "letters",
-                "model": {"name": str(save_tiny(tmp_path / "model"))},
+                # A named type, since there is no second process that could agree on one.
+                "model": {"name": str(save_tiny(tmp_path / "model")), "dtype": "float32"},
                 "pipeline": {"max_staleness": 1},
             }
         ]
