@@ -345,6 +345,18 @@ def test_the_measured_table_has_three_seeds_and_the_control() -> None:
     ]
 
 
+def test_the_race_is_shown_as_it_was_measured() -> None:
+    folder = ROOT / "examples" / "benchmarks" / "results"
+    measured = json.loads((folder / "race.json").read_text(encoding="utf-8"))
+    shown = {
+        row[0]: (row[1], row[4])
+        for row in table("examples/benchmarks/README.md", "A race of settings")
+    }
+    assert shown == {
+        run["candidate"]: (f"{run['after']:.1%}", f"{run['highest_kl']:.2f}") for run in measured
+    }
+
+
 def the_class(source: str) -> ast.ClassDef:
     (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     return found
