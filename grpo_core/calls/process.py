@@ -20,6 +20,13 @@ from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, signal_name
 from grpo_core.calls.folders import remove_folder
+from grpo_core.calls.namespace import (
+    PARENT_PID_INSIDE,
+    find_bubblewrap,
+    in_namespace,
+    signal_or_status,
+)
+from grpo_core.calls.variables import inherited_variables
 from grpo_core.calls.wire import (
     MAX_REPLY_BYTES,
     InvalidReplyError,
@@ -41,38 +48,25 @@ _WAKE_MILLISECONDS = 500
 """How often a thread that waits for a pipe checks whether the worker was abandoned."""
 
 
-_LISTED = """
-    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TZDIR
-    LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
-    VIRTUAL_ENV CONDA_PREFIX
-    PYTHONHASHSEED PYTHONHOME PYTHONUTF8 PYTHONIOENCODING PYTHONWARNINGS PYTHONNOUSERSITE
-    PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
-    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
-    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
-    OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS
-    NUMEXPR_MAX_THREADS VECLIB_MAXIMUM_THREADS RAYON_NUM_THREADS TOKENIZERS_PARALLELISM
-    MALLOC_ARENA_MAX GLIBC_TUNABLES
-    HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_DATASETS_CACHE HF_MODULES_CACHE HF_ENDPOINT
-    HF_HUB_OFFLINE HF_DATASETS_OFFLINE TRANSFORMERS_OFFLINE NLTK_DATA
-    CUDA_VISIBLE_DEVICES MUJOCO_GL PYOPENGL_PLATFORM MPLBACKEND MPLCONFIGDIR
-    """.split()  # noqa: SIM905 - sixty quoted names would be harder to read
-_PREFIXES = ("LC_", "GRPO_", "COVERAGE_")
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "AUTH", "CREDENTIAL", "COOKIE")
-
-
 class WorkerProcess:
     """Runs one `python -m grpo_core.verify.worker` with a temporary folder of its own.
 
     Args:
         further_variables: names of environment variables that the worker inherits besides the
             listed ones.
+        namespace: whether it gets a process namespace of its own: "auto" where the system allows
+            it, "required" or "off".
+
+    Raises:
+        OSError: it cannot be started, or cannot get the namespace that is required.
     """
 
-    def __init__(self, further_variables: Iterable[str] = ()) -> None:
+    def __init__(self, further_variables: Iterable[str] = (), *, namespace: str = "auto") -> None:
+        command, self._in_namespace = _worker_command(namespace)
         folder = tempfile.mkdtemp(prefix=f"{_folder_prefix()}{os.getpid()}-")
         # The finalizer also runs when the trainer exits.
         self._remove_folder = weakref.finalize(self, remove_folder, folder)
-        self._child = Child(_COMMAND, _worker_environment(folder, further_variables))
+        self._child = Child(command, _worker_environment(folder, further_variables))
         self._pipes = _Pipes(self._child.stdin, self._child.stdout)
         self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
         self._end_lock = threading.Lock()
@@ -148,6 +142,8 @@ class WorkerProcess:
     def post_mortem(self) -> str:
         """Return how the process ended, and its last output; call it after `end`."""
         status = self._child.status
+        if status is not None and self._in_namespace:
+            status = signal_or_status(status)
         if status is None:
             ending = "could not be killed"
         elif status < 0:
@@ -205,6 +201,21 @@ class _Pipes:
         raise EOFError("the worker was abandoned")
 
 
+def _worker_command(namespace: str) -> tuple[list[str], bool]:
+    """Return the command line of a worker, and whether it makes a namespace.
+
+    Raises:
+        OSError: a namespace is required, and there can be none.
+    """
+    bwrap, reason = ("", "") if namespace == "off" else find_bubblewrap()
+    if bwrap:
+        inside = [PARENT_PID_INSIDE if word == PARENT_PID else word for word in _COMMAND]
+        return in_namespace(bwrap, inside), True
+    if namespace == "required":
+        raise OSError(f"verify.namespace=required: {reason}")
+    return list(_COMMAND), False
+
+
 def remove_leftover_folders() -> None:
     """Remove the worker folders of trainers on this machine that were killed.
 
@@ -240,23 +251,18 @@ def _is_alive(pid: int) -> bool:
 def _worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[str, str]:
     """Return the environment variables of a worker.
 
-    It inherits those that are listed here or named in the settings; the others may hold passwords.
-    It can import everything that
-    this process can. Unless this process sets PYTHONHASHSEED, hashes are fixed, so that a task that
-    depends on them is the same in all workers.
+    It inherits those that are listed or named in the settings; the others may hold passwords. It
+    can import everything that this process can. Unless this process sets PYTHONHASHSEED, hashes are
+    fixed, so that a task that depends on them is the same in all workers.
 
     Args:
         folder: the folder for the worker's temporary files.
-        further_names: variables besides the listed ones that the worker inherits if they are set.
+        further_names: names of variables besides the listed ones.
     """
-    names = {name for name in os.environ if is_inherited(name)} | set(further_names)
-    inherited = {name: os.environ[name] for name in names if name in os.environ}
     import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return {"PYTHONHASHSEED": "0", **inherited, "PYTHONPATH": import_path, "TMPDIR": folder}
-
-
-def is_inherited(name: str) -> bool:
-    """Return whether every worker inherits the variable; a prefix does not admit secrets."""
-    if name in _LISTED:
-        return True
-    return name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET_WORDS)
+    return {
+        "PYTHONHASHSEED": "0",
+        **inherited_variables(further_names),
+        "PYTHONPATH": import_path,
+        "TMPDIR": folder,
+    }

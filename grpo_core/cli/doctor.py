@@ -15,6 +15,7 @@ import typer
 
 from grpo_core import __version__
 from grpo_core.calls.deadline import DeadlineError, wait_for, within
+from grpo_core.calls.namespace import why_no_namespace
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
 from grpo_core.config.settings import ExecutorConfig
@@ -179,6 +180,12 @@ def _sandboxes() -> Iterator[Finding]:
         "bubblewrap",
         "ok" if bwrap else "missing",
         bwrap or "there is no bwrap command; bubblewrap is the alternative to Docker on Linux",
+    )
+    exposure = why_no_namespace("auto")
+    yield Finding(
+        "verifiers apart",
+        "missing" if exposure else "ok",
+        exposure or "worker processes of verifiers cannot see the trainer",
     )
 
 

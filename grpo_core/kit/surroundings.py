@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_core.calls.process import is_inherited
+from grpo_core.calls.variables import INHERITED
 
 SURROUNDINGS: Mapping[str, str] = {
     "PYTHONHASHSEED": "do not iterate over sets, nor use hash()",
@@ -85,7 +85,7 @@ def environ_with(changed: Iterable[str], places: Places) -> dict[str, str]:
         for name, value in system.items()
         if name in _OWN
         or name.startswith("LC_")
-        or is_inherited(name)
+        or name in INHERITED
         or "environment variables" not in names
     }
     return {

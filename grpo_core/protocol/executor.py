@@ -30,6 +30,8 @@ Op = Literal[
 
 Where `Request.session` names an episode, it is a method of that one: "open" makes it, "reply" and
 "verdict" ask it, "agent" lets it run an agent, and "close" ends it."""
+VERIFYING: frozenset[Op] = frozenset({"verify", "verdict", "audit"})
+"""What is asked for after the policy's last word."""
 Outcome = Literal["value", "raised", "deadline", "lost"]
 
 

@@ -411,7 +411,7 @@ def build_actor(
 
     Args:
         need_reference: whether the frozen reference is needed.
-        observer: receives warnings about the model.
+        observer: receives warnings about the model, and about verifiers that are not kept apart.
         policy: instead of the one that the config names.
         make_sampler: makes the sampler of the policy; the built-in one if left out.
 
@@ -419,6 +419,8 @@ def build_actor(
         UserError: the model cannot be loaded, or the environments need what it cannot do.
     """
     started = time.perf_counter()
+    for exposure in sorted({source.verifier.exposure for source in sources} - {""}):
+        observer.warn(exposure)
     policy = policy or load_policy(_with_dtype(config, ranks), need_reference=need_reference)
     if ignored := ineffective_settings(policy.model, config.lora):
         observer.warn(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from grpo_core.calls.deadline import within
+from grpo_core.calls.namespace import why_no_namespace
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
@@ -34,7 +35,13 @@ from grpo_core.verify.conversation import (
     PlainConversation,
     replayed,
 )
-from grpo_core.verify.hosts import Host, Placement, create_agent_host, create_host
+from grpo_core.verify.hosts import (
+    Host,
+    PlaceHost,
+    Placement,
+    create_agent_host,
+    create_host,
+)
 from grpo_core.verify.inline import InlineHost
 from grpo_core.verify.judging import (
     Ask,
@@ -96,7 +103,8 @@ class Verifier:
         self.weights = weights or {}
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
-        self._host = create_host(env, spec, overrides, self.settings, placement)
+        self._placement = placement or Placement()
+        self._host = create_host(env, spec, overrides, self.settings, self._placement)
         self._agents: Host | None = None
         """Runs the agents of an environment that has them."""
         if isinstance(env, AgentEnvironment):
@@ -159,6 +167,15 @@ class Verifier:
     def is_in_this_process(self) -> bool:
         """Return whether the environment runs in this process. A call that hangs there goes on."""
         return isinstance(self._host, InlineHost)
+
+    @property
+    def exposure(self) -> str:
+        """Return what worker processes can read of this one, as a sentence; "" if nothing."""
+        hosts = [self._host] if self._placement.executor.in_process else []
+        hosts += [self._agents] if self._agents is not None else []
+        if not any(isinstance(host, PlaceHost) for host in hosts):
+            return ""
+        return why_no_namespace(self.settings.namespace)
 
     @property
     def has_agents(self) -> bool:

@@ -178,7 +178,11 @@ class EpisodePlace:
         if self._closed:
             raise WorkerLostError("the verifier is closed")
         try:
-            worker = EpisodeProcess(self._services, self._settings.worker_environment)
+            worker = EpisodeProcess(
+                self._services,
+                self._settings.worker_environment,
+                namespace=self._settings.namespace,
+            )
         except OSError as error:
             raise WorkerLostError(f"the worker could not be started: {describe(error)}") from None
         try:

@@ -18,6 +18,7 @@ from grpo_core.calls.process import WorkerProcess
 from grpo_core.calls.service_wire import BadValueError
 from grpo_core.calls.wire import InvalidReplyError, Reply, parse_object, reply_from
 from grpo_core.protocol.environment import Services
+from grpo_core.protocol.executor import VERIFYING
 from grpo_core.verify.borrowed import names_of
 from grpo_core.verify.lending import Lending
 from grpo_core.verify.pool import WorkerLostError
@@ -55,12 +56,15 @@ class EpisodeProcess:
         ended: whether it is gone, with all that its episodes had borrowed.
     """
 
-    def __init__(self, services: Services, further_variables: Iterable[str]) -> None:
+    def __init__(
+        self, services: Services, further_variables: Iterable[str], *, namespace: str = "auto"
+    ) -> None:
         """Start the process.
 
         Args:
             services: what its episodes may use.
             further_variables: as for `WorkerProcess`.
+            namespace: as for `WorkerProcess`.
 
         Raises:
             OSError: it cannot be started.
@@ -68,7 +72,7 @@ class EpisodeProcess:
         self.episodes: set[str] = set()
         self.retiring = self.ended = False
         self._names = names_of(services)
-        self._process = WorkerProcess(further_variables)
+        self._process = WorkerProcess(further_variables, namespace=namespace)
         self._loop = asyncio.get_running_loop()
         self._pending: dict[str, _Pending] = {}
         self._given_up: set[str] = set()
@@ -138,6 +142,7 @@ class EpisodeProcess:
             raise WorkerLostError(self._lost.result())
         name = secrets.token_hex(16)  # which no other request's code can guess
         pending = _Pending(seconds)
+        pending.clock.verifies |= message.get("op") in VERIFYING
         self._pending[name] = pending
         try:
             self._send({**message, "id": name})

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from grpo_core.calls.deadline import DeadlineError
+from grpo_core.calls.namespace import find_bubblewrap
 from grpo_core.calls.wire import decode, encode, prompt_digest
 from grpo_core.config.settings import JudgeConfig, SandboxConfig, VerifyConfig
 from grpo_core.protocol.environment import Environment, Need
@@ -147,6 +148,8 @@ def create_host(
         )
     if isolated and env.rung() != "episode":
         _refuse_services(env)
+    if isolated and placement.executor.in_process:
+        _require_namespace(settings)
     described = describe_environment(env, spec, overrides, settings, isolated=isolated)
     if placement.executor.in_process and described.episodes:
         return PlaceHost(episode_place(described, env.services))
@@ -176,6 +179,7 @@ def create_agent_host(
     """
     if settings.isolation == "inline" or (settings.isolation == "auto" and env.trusted):
         return InlineHost(env, max_concurrency=settings.max_concurrency)
+    _require_namespace(settings)
     described = describe_environment(env, spec, overrides, settings, isolated=True)
     return PlaceHost(episode_place(replace(described, episodes=True), env.services))
 
@@ -219,6 +223,7 @@ def create_worker_host(
     """
     if size is not None:
         settings = settings.model_copy(update={"workers": size})
+    _require_namespace(settings)
     described = describe_environment(env, spec, overrides, settings, isolated=True)
     if described.episodes:
         return PlaceHost(episode_place(described, env.services))
@@ -238,6 +243,15 @@ def _refuse_services(env: Environment[Any]) -> None:
             f"{type(env).__qualname__} needs {', '.join(sorted(needs))}, "
             "which a worker process cannot reach; "
             "write averify() instead of verify(), or set verify.isolation=inline"
+        )
+
+
+def _require_namespace(settings: VerifyConfig) -> None:
+    """Raise ConfigError if workers must have a process namespace and there can be none."""
+    if settings.namespace == "required" and (reason := find_bubblewrap()[1]):
+        raise ConfigError(
+            f"verify.namespace=required cannot be met: {reason}; "
+            "do that, or set verify.namespace=auto, by which verifiers run without one"
         )
 
 

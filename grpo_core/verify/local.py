@@ -244,6 +244,7 @@ def worker_place(
             start_seconds=settings.worker_start_seconds,
             memory_mb=settings.worker_memory_mb,
             further_variables=settings.worker_environment,
+            namespace=settings.namespace,
         )
     )
 

@@ -30,6 +30,7 @@ class WorkerPool:
         start_seconds: float,
         memory_mb: float,
         further_variables: Iterable[str] = (),
+        namespace: str = "auto",
     ) -> None:
         """Prepare the pool; no worker is started yet.
 
@@ -40,9 +41,10 @@ class WorkerPool:
             memory_mb: a worker that uses more memory after a request is replaced.
             further_variables: names of environment variables that workers inherit in addition to
                 the usual ones.
+            namespace: as for `WorkerProcess`.
         """
         self._boot = boot
-        self._further_variables = tuple(further_variables)
+        self._further_variables, self._namespace = tuple(further_variables), namespace
         self._slots = Slots(size)
         self._start_seconds = start_seconds
         self._memory_mb = memory_mb
@@ -98,7 +100,7 @@ class WorkerPool:
         if self._closed:
             raise WorkerLostError("the verifier is closed")
         try:
-            worker = WorkerProcess(self._further_variables)
+            worker = WorkerProcess(self._further_variables, namespace=self._namespace)
         except OSError as error:
             raise WorkerLostError(f"the worker could not be started: {describe(error)}") from None
         self._busy.add(worker)

@@ -126,7 +126,7 @@ class HostileTasks(Hostile):
     def task(self, key: TaskKey) -> Task[int]:
         match self.config.order:
             case "impure":
-                return Task(key, f"asked by process {os.getpid()}", 0)
+                return Task(key, f"asked by process {os.getpid()} {os.environ.get('TMPDIR')}", 0)
             case "empty":
                 return Task(key, " ", 0)
             case "other key":

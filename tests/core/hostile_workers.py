@@ -18,7 +18,7 @@ from typing import Any
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 
 LONG = 5_000_000
-HELPERS: list[int] = []
+HELPERS: list[str] = []
 SLEEP = [sys.executable, "-S", "-E", "-c", "import time; time.sleep(600)"]
 
 
@@ -105,14 +105,17 @@ def frame_of(body: bytes) -> bytes:
 
 
 def start_daemon(note: Path) -> None:
-    """Start a sleeper in a session of its own, without a parent, and note its number."""
+    """Start a sleeper in a session of its own, without a parent, and note that it was started.
+
+    The path of the note is an argument of the sleeper.
+    """
     until_it_runs, held = os.pipe()  # both ends close when another program begins
     if (child := os.fork()) == 0:
         os.setsid()
         if os.fork() == 0:
             with note.open("a") as file:
                 file.write(f"{os.getpid()}\n")
-            os.execv(sys.executable, SLEEP)
+            os.execv(sys.executable, [*SLEEP, str(note)])
         os._exit(0)
     os.waitpid(child, 0)
     os.close(held)
@@ -146,10 +149,14 @@ os._exit(0)
 """Each process starts the next one and ends; the last one ends after a while."""
 
 
-def start_helper() -> int:
-    """Start a process once and keep it for further verdicts, as for a tool that starts slowly."""
+def start_helper() -> str:
+    """Start a process once and keep it for further verdicts, as for a tool that starts slowly.
+
+    Returns the last argument of its command line, which no other process has.
+    """
     if not HELPERS:
-        HELPERS.append(subprocess.Popen(SLEEP, start_new_session=True).pid)
+        HELPERS.append(f"helper-of-{Path(os.environ['TMPDIR']).name}")
+        subprocess.Popen([*SLEEP, HELPERS[0]], start_new_session=True)
     return HELPERS[0]
 
 
@@ -223,7 +230,7 @@ def attack(order: str) -> Verdict:
             subprocess.run(command, start_new_session=True, check=True)
             time.sleep(0.2)
         case ["helper", _]:
-            answer = str(start_helper())
+            answer = start_helper()
         case ["deep folder", _]:
             for _ in range(1500):
                 os.mkdir("x" * 100)
@@ -232,7 +239,7 @@ def attack(order: str) -> Verdict:
             while True:
                 os.write(2, b"noise" * 20_000)
         case ["pid", _]:
-            answer = str(os.getpid())
+            answer = f"{os.getpid()} {os.environ.get('TMPDIR')}"  # namespaces have equal numbers
         case _:
             raise AssertionError(order)
     return Verdict(rewards={"reward": Reward(1.0)}, passed=True, answer=answer)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def workers_below(process: int) -> list[int]:
-    """List the workers among the descendants of a process, without their reapers."""
+    """List the workers among the descendants of a process, without what is above each."""
     command = ["ps", "-ww", "-eo", "pid=,ppid=,args="]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in output.splitlines()]
@@ -21,7 +21,16 @@ def workers_below(process: int) -> list[int]:
 
 
 def _is_worker(command: str) -> bool:
-    return "-m grpo_core.verify.worker" in command and "reaper.py" not in command
+    program = command.partition(" ")[0]
+    above = "reaper.py" in command or program.endswith("bwrap")
+    return "-m grpo_core.verify.worker" in command and not above
+
+
+def running_with(argument: object) -> list[str]:
+    """List the command lines of running processes that have this argument, in any namespace."""
+    command = ["ps", "-ww", "-eo", "args="]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [line for line in output.splitlines() if str(argument) in line.split()]
 
 
 def is_alive(pid: int) -> bool:

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
 
 import hostile_workers as hostile  # noqa: E402
-from processes import is_alive, wait_until, workers_below  # noqa: E402
+from processes import is_alive, running_with, wait_until, workers_below  # noqa: E402
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers, which only Linux has")
 MOST_TEXT = 2000
@@ -172,7 +172,8 @@ def test_workers_inherit_the_listed_variables_and_those_that_the_settings_name(
 ) -> None:
     secrets = ["HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "https_proxy"]
     secrets += [f"GRPO_{word}" for word in ("API_KEY", "Api_Key", "PASSPHRASE", "PASSWD", "AUTH")]
-    others = ["LC_TIME", "OMP_NUM_THREADS", "HF_HOME", "GRPO_DATA", "MY_DATA"]
+    secrets += ["GRPO_DSN", "GRPO_DATA", "LC_DSN", "COVERAGE_DSN"]
+    others = ["LC_TIME", "OMP_NUM_THREADS", "HF_HOME", "GRPO_CACHE", "MY_DATA"]
     for name in [*secrets, *others, "MY_OTHER_DATA"]:
         monkeypatch.setenv(name, "value")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -202,7 +203,7 @@ def test_a_process_with_a_session_of_its_own_ends_with_its_worker(end: str, tmp_
     note = tmp_path / "pids"
     judge_in_turn(hostile.Attacker(), [f"daemon:{note}", f"daemon:{note}", f"daemon{end}:{note}"])
     assert len(noted(note)) == 3
-    assert [pid for pid in noted(note) if is_alive(pid)] == []
+    assert running_with(note) == []
 
 
 @LINUX
@@ -230,10 +231,11 @@ asyncio.run(main())
     with subprocess.Popen([sys.executable, "-c", script], env=environ) as trainer:
         assert wait_until(lambda: note.exists() and len(noted(note)) == 2, 30)
         workers = workers_below(trainer.pid)
+        assert len(running_with(note)) == 2
         time.sleep(0.2)  # the last order goes on after its note
         trainer.send_signal(signal.SIGKILL)
     assert len(workers) == 1
-    assert wait_until(lambda: not any(map(is_alive, [*workers, *noted(note)])))
+    assert wait_until(lambda: not (any(map(is_alive, workers)) or running_with(note)))
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
@@ -253,9 +255,9 @@ def test_a_worker_outlives_the_thread_that_started_it() -> None:
 @LINUX
 def test_a_helper_that_a_verifier_keeps_lives_as_long_as_its_worker() -> None:
     verdicts = judge_in_turn(hostile.Attacker(), ["helper:"] * 3)
-    helpers = {int(verdict.answer or "") for verdict in verdicts}
+    helpers = {verdict.answer or "" for verdict in verdicts}
     assert len(helpers) == 1
-    assert not is_alive(helpers.pop())
+    assert running_with(helpers.pop()) == []
 
 
 # Bounded waits

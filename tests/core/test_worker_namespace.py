@@ -1,0 +1,149 @@
+"""Workers in a process namespace of their own: what they cannot reach, and what goes on as before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, Rollout, TaskKey, Verdict
+from grpo_core.calls import namespace
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import Verifier
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
+
+import reaching_envs as reaching  # noqa: E402
+from processes import workers_below  # noqa: E402
+
+APART = pytest.mark.skipif(
+    bool(namespace.find_bubblewrap()[1]), reason="bubblewrap can make no process namespace here"
+)
+SECRET = "d41d8cd98f00"
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process of this user with a secret in its variables and its command line."""
+    environ = {**os.environ, "API_KEY": f"CANARY-{SECRET}"}
+    command = [sys.executable, "-c", "import os; os.read(0, 1)", f"CANARY-{SECRET}"]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def answers(orders: Sequence[str], pid: int, **settings: Any) -> list[Verdict]:
+    async def run() -> list[Verdict]:
+        chosen = VerifyConfig(**{"workers": 1, "retries": 0, **settings})
+        async with Verifier(reaching.Reaches(), settings=chosen) as verifier:
+            tasks = await verifier.tasks([TaskKey("reaches", "train", 0)])
+            rollouts = [Rollout.of(f"{order}|{pid}|{SECRET}") for order in orders]
+            return (await verifier.verify(tasks, [rollouts]))[0]
+
+    verdicts = asyncio.run(run())
+    assert workers_below(os.getpid()) == []
+    return verdicts
+
+
+@APART
+def test_a_verifier_reaches_no_process_outside_of_its_worker(
+    trainer: subprocess.Popen[bytes],
+) -> None:
+    orders = list(reaching.ATTACKS)
+    for order, verdict in zip(orders, answers(orders, trainer.pid), strict=True):
+        assert verdict.error is None, (order, verdict)
+        if order != "kill of the parent":  # which has no effect, as the next verdict shows
+            assert verdict.total == 0.0, (order, verdict.answer)
+    assert trainer.poll() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_without_a_namespace_the_same_attacks_reach_it(trainer: subprocess.Popen[bytes]) -> None:
+    """So the test above can fail."""
+    orders = ["environ of all", "cmdline of all", "memory", "descriptors", "kill", "pidfd"]
+    verdicts = answers(orders, trainer.pid, namespace="off")
+    assert [(order, v.total) for order, v in zip(orders, verdicts, strict=True)] == [
+        (order, 1.0) for order in orders
+    ]
+
+
+@APART
+def test_a_worker_has_the_user_the_files_and_the_network_that_it_had_without_a_namespace() -> None:
+    (inside,) = answers(["surroundings"], 0)
+    (outside,) = answers(["surroundings"], 0, namespace="off")
+    assert inside.error is None
+    assert inside.answer == outside.answer
+
+
+@APART
+def test_many_workers_that_start_and_end_at_once_leave_no_process() -> None:
+    def judge() -> None:
+        answers(["kill of the parent", "kill"] * 2, os.getpid(), workers=2)
+
+    async def run() -> None:
+        chosen = VerifyConfig(workers=4, retries=0)
+        for _ in range(2):
+            async with Verifier(reaching.Reaches(), settings=chosen) as verifier:
+                tasks = await verifier.tasks([TaskKey("reaches", "train", i) for i in range(8)])
+                rollout = Rollout.of(f"kill|{os.getpid()}|x")
+                await verifier.verify(tasks, [[rollout]] * 8)
+
+    asyncio.run(run())
+    thread = threading.Thread(target=judge)
+    thread.start()
+    thread.join()
+    listed = subprocess.run(
+        ["ps", "-eo", "ppid=,args="], capture_output=True, text=True, check=True
+    )
+    assert [line for line in listed.stdout.splitlines() if "grpo_core.verify.worker" in line] == []
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A system whose bubblewrap is not allowed to make namespaces."""
+    program = tmp_path / "bwrap"
+    program.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    namespace.find_bubblewrap.cache_clear()
+    yield program
+    namespace.find_bubblewrap.cache_clear()
+
+
+def test_where_no_namespace_can_be_made_workers_run_as_before_and_one_sentence_says_so(
+    no_bubblewrap: Path,
+) -> None:
+    (verdict,) = answers(["kill"], os.getpid())
+    assert verdict.total == 1.0
+    for setting, said in (("auto", True), ("off", False)):
+        verifier = Verifier(reaching.Reaches(), settings=VerifyConfig(namespace=setting))
+        assert ("No permissions to create new namespace" in verifier.exposure) is said
+        assert verifier.exposure.count("\n") == 0
+
+
+def test_a_namespace_that_is_required_and_cannot_be_made_is_a_mistake_of_the_settings(
+    no_bubblewrap: Path,
+) -> None:
+    with pytest.raises(ConfigError, match=r"namespace=required.*No permissions"):
+        Verifier(reaching.Reaches(), settings=VerifyConfig(namespace="required"))
+
+
+def test_a_system_without_bubblewrap_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    namespace.find_bubblewrap.cache_clear()
+    try:
+        assert "apt install bubblewrap" in namespace.why_no_namespace("auto")
+    finally:
+        namespace.find_bubblewrap.cache_clear()
