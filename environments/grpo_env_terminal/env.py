@@ -135,7 +135,7 @@ class Shell(Episode):
         command = _command_in(text, self._commands)
         result = None
         if isinstance(command, Block):
-            result = await self._session.exec(command.content)
+            result = await self._session.exec(command.content, of_policy=True)
         self._commands.append(command)
         self._last = result or self._last
         return result

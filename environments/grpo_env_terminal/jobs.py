@@ -91,7 +91,7 @@ class ScriptJob(Job):
         for _ in range(self.trials):
             numbers = [rng.randint(1, 999) for _ in range(rng.randint(2, 9))]
             lines = "".join(f"{rng.choice(WORDS)} {number}\n" for number in numbers)
-            result = await session.exec(["/bin/sh", self.path], input=lines)
+            result = await session.exec(["/bin/sh", self.path], input=lines, of_policy=True)
             if result.status != "ok" or result.stdout.strip() != str(sum(numbers)):
                 return False
         return True

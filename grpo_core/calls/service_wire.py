@@ -21,7 +21,7 @@ Files = Mapping[str, str | bytes]
 METHODS: Mapping[tuple[str, str], frozenset[str]] = {
     ("sandbox", "run"): frozenset({"name", "programs"}),
     ("sandbox", "session"): frozenset({"name", "files", "image", "limits", "socket"}),
-    ("session", "exec"): frozenset({"handle", "command", "input", "timeout"}),
+    ("session", "exec"): frozenset({"handle", "command", "input", "timeout", "of_policy"}),
     ("session", "write"): frozenset({"handle", "files"}),
     ("session", "read"): frozenset({"handle", "path", "limit"}),
     ("session", "close"): frozenset({"handle"}),

@@ -112,7 +112,7 @@ async def check_files(subject: Subject) -> str:
         for task, reference in subject.answered[: 2 * MIN_TASKS_FOR_SHARE]:
             if clock.up and len(seen) >= MIN_TASKS_FOR_SHARE:
                 break
-            seen.append(await _attempt(watched, task, split_turns(reference)))
+            seen.append(await attempt_of(watched, task, split_turns(reference)))
         if not any(attempt.sessions for attempt in seen):
             raise NotCheckedError("no episode with a reference opened a session")
         _check_answers(subject, seen)
@@ -127,7 +127,7 @@ async def check_files(subject: Subject) -> str:
     )
 
 
-async def _attempt(watched: Watched, task: Task[Any], turns: Script | Player) -> _Seen:
+async def attempt_of(watched: Watched, task: Task[Any], turns: Script | Player) -> _Seen:
     """Play an attempt, and return what was seen of its sessions."""
     first = len(watched.sessions)
     talk = await play(watched, task, turns, max_turns=watched.verifier.env.max_turns, judge=True)
@@ -229,7 +229,7 @@ async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_S
                     await session.session.write({path: content})
 
             watched.before = tamper
-            verdict = (await _attempt(watched, attempt.task, always(""))).verdict
+            verdict = (await attempt_of(watched, attempt.task, always(""))).verdict
             tried += 1
             if verdict.passed:
                 raise BrokenPromiseError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.sandbox import CommandResult, Limits, Outcome, Program, Sandbox, Session
+
+AfterCommand = Callable[[str, bool], Awaitable[None]]
+"""Is told a command as text, and whether it runs a program of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class WatchedSession:
     written: list[Written] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     """The commands that the verdict ran, and the paths that it read, as texts."""
+    after: AfterCommand | None = None
+    """Is called after each command of the verdict."""
     read_last: list[str] = field(default_factory=list)
     """The paths of files that the verdict read."""
 
@@ -84,11 +89,17 @@ class WatchedSession:
         *,
         input: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 - passed on
+        of_policy: bool = False,
     ) -> CommandResult:
         """Run a command, and note it if the verdict does."""
+        text = command if isinstance(command, str) else " ".join(command)
         if self.is_judging:
-            self.commands.append(command if isinstance(command, str) else " ".join(command))
-        return await self.session.exec(command, input=input, timeout=timeout)
+            self.commands.append(text)
+        further = {"of_policy": True} if of_policy else {}
+        result = await self.session.exec(command, input=input, timeout=timeout, **further)
+        if self.is_judging and self.after is not None:
+            await self.after(text, of_policy)
+        return result
 
     async def write(self, files: Mapping[str, str | bytes]) -> None:
         """Write files, and note them."""

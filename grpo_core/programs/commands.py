@@ -92,7 +92,7 @@ async def check_cases(
         return [CaseResult(passed=False, result=refused, built=False)] * len(cases)
     try:
         if build is not None:
-            made = await session.exec(build)
+            made = await session.exec(build, of_policy=True)
             if (made.status, made.exit_code) != ("ok", 0):
                 return [CaseResult(passed=False, result=made, built=False)] * len(cases)
         return await check_cases_in(session, cases)
@@ -115,7 +115,7 @@ async def check_cases_in(session: Session, cases: Sequence[TextCase]) -> Sequenc
             continue
         if case.files:
             await session.write(case.files)
-        result = await session.exec(case.command, input=case.stdin)
+        result = await session.exec(case.command, input=case.stdin, of_policy=True)
         results.append(CaseResult(_passes(case, result), result))
     return results
 

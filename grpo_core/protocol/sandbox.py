@@ -141,6 +141,11 @@ class Session(Protocol):
     which commands have left no room, with the status "no_result": nothing runs afterwards that
     could take a file of the policy for one of the verifier.
 
+    Commands that run while a verdict is asked for (`current_call().verifies`) are those of the
+    verifier, and run isolated: nothing that the policy has left in the folder runs in them unless
+    they name it. Their `HOME` and `TMPDIR` are an empty folder of their own, and Python finds
+    neither packages of a user nor modules beside a script.
+
     In a session with a socket no command runs twice, since what it asked there cannot be taken
     back: once a command has begun, the loss of the jail is a SandboxError.
 
@@ -153,6 +158,7 @@ class Session(Protocol):
         *,
         input: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 - the command is ended inside its jail
+        of_policy: bool = False,
     ) -> CommandResult:
         """Run a command in the folder, and return how it ended.
 
@@ -160,6 +166,9 @@ class Session(Protocol):
             command: a line for the shell, or a program and its arguments.
             input: what it reads from standard input.
             timeout: its wall time in seconds; None: `Limits.wall_seconds`, which is the most.
+            of_policy: whether it runs a program of the policy, which finds its own home and modules
+                also while a verdict is asked for. Never believe what it writes; compare it with
+                what is not in the session.
         """
         ...
 

@@ -90,10 +90,16 @@ class BorrowedSession:
         *,
         input: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 - the command is ended inside its jail
+        of_policy: bool = False,
     ) -> CommandResult:
         """Run a command; see `Session.exec`."""
-        words = command if isinstance(command, str) else list(command)
-        arguments = {"handle": self._handle, "command": words, "input": input, "timeout": timeout}
+        arguments = {
+            "handle": self._handle,
+            "command": command if isinstance(command, str) else list(command),
+            "input": input,
+            "timeout": timeout,
+            "of_policy": of_policy,
+        }
         return unpack(CommandResult, await self._call("session", "exec", arguments))
 
     async def write(self, files: Files) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from grpo_core.calls.call import current_call
 from grpo_core.calls.deadline import Slots, in_thread, within
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.executor import Op
+from grpo_core.protocol.executor import VERIFYING, Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
 from grpo_core.verify.checks import awaited, check_task
 from grpo_core.verify.episodes import EpisodeSlots, OpenEpisodes
@@ -71,7 +71,7 @@ class InlineHost:
         if episode is not None:
             work = self._episodes.call(op, task, episode, *arguments)
             async with self._episode_slots.here(op):
-                return await within(_mark_cacheability(work), seconds)
+                return await within(_served(op, work), seconds)
         if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
             # The inherited reply() calls the environment's tools, which are synchronous functions.
             async with self._thread_slot.here():
@@ -80,11 +80,9 @@ class InlineHost:
             name = "averify" if op == "verify" else "reply"
             async with self._await_slots.here():
                 work = awaited(getattr(env, name)(task, *arguments), name)
-                return await within(_mark_cacheability(work), seconds)
+                return await within(_served(op, work), seconds)
         async with self._thread_slot.here():
-            return await within(
-                _mark_cacheability(in_thread(getattr(env, op), task, *arguments)), seconds
-            )
+            return await within(_served(op, in_thread(getattr(env, op), task, *arguments)), seconds)
 
     async def open(self) -> None:
         """Do nothing: the environment exists already."""
@@ -99,8 +97,12 @@ def _run_reply(env: Environment[Any], task: Task[Any], *arguments: Any) -> Any:
     return asyncio.run(awaited(env.reply(task, *arguments), "reply"))
 
 
-async def _mark_cacheability(work: Awaitable[Any]) -> Any:
-    """Return the result of `work`; a verdict is marked if a service requests not to cache it."""
+async def _served(op: Op, work: Awaitable[Any]) -> Any:
+    """Return the result of `work`; a verdict is marked if a service requests not to cache it.
+
+    Services that it calls know whether a verdict is asked for.
+    """
+    current_call().verifies |= op in VERIFYING
     result = await work
     if isinstance(result, Verdict) and not current_call().cacheable:
         return replace(result, cacheable=False)

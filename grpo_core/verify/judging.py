@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_core.calls.call import current_call
 from grpo_core.calls.deadline import DeadlineError, Slots, describe, within
 from grpo_core.calls.isolation import clip
 from grpo_core.config.settings import VerifyConfig
@@ -197,7 +198,7 @@ class GroupJudging:
         """
         seconds = self._seconds * len(groups)
         try:
-            results: Any = await within(self._env.verify_batch(groups), seconds)
+            results: Any = await within(self._judge_groups(groups), seconds)
             if not isinstance(results, (list, tuple)) or len(results) != len(groups):
                 raise BrokenContractError(
                     f"verify_batch returned {_describe_length(results)} for {len(groups)} groups; "
@@ -210,6 +211,11 @@ class GroupJudging:
             self._check_group(group, verdicts)
             for group, verdicts in zip(groups, results, strict=True)
         ]
+
+    async def _judge_groups(self, groups: list[Group[Any]]) -> Any:
+        """Return what the environment answers; services that it calls know what for."""
+        current_call().verifies = True
+        return await self._env.verify_batch(groups)
 
     def _check_group(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
         """Return the checked verdicts of one group; those that break the protocol become errors."""

@@ -198,5 +198,6 @@ class Lending:
             command,
             input=typed(values["input"], str, "input"),
             timeout=typed(values["timeout"], float | None, "timeout"),
+            **({"of_policy": True} if typed(values["of_policy"], bool, "of_policy") else {}),
         )
         return pack(result)

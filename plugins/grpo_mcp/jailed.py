@@ -94,7 +94,7 @@ async def session_transport(
 async def _answer(session: Session, command: Sequence[str], lines: Sequence[str]) -> str | None:
     """Return the server's answer to the last of some messages; None if it ended before."""
     result = await session.exec(
-        ["python3", "-c", _DRIVER, *command], input="".join(f"{line}\n" for line in lines)
+        ["python3", "-I", "-c", _DRIVER, *command], input="".join(f"{line}\n" for line in lines)
     )
     limit = _LIMITS.get(result.status)
     if limit is None:

@@ -17,6 +17,7 @@ from typing import Any
 from grpo_core import SESSION_PORT, ConfigError
 from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
+from grpo_sandbox.inside.places import HOME
 from grpo_sandbox.interpreter import Interpreter
 from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
@@ -26,6 +27,7 @@ from grpo_sandbox.sessions import SESSIONS
 
 FOLDER = "/work"
 SESSION_FOLDER = "/home/user"
+VERIFIER_HOME = f"/home/{HOME}"
 ROOT_UIDS = range(200_000, 2_000_000_000)
 _REAP_SECONDS = 5.0
 _STDERR_BYTES = 2000
@@ -172,7 +174,7 @@ def _command(root: list[str], python: str, settings: dict[str, Any]) -> list[str
         "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
         *root, "--dev", "/dev", "--tmpfs", "/dev/pts",
         "--remount-ro", "/dev/pts", "--remount-ro", "/dev",
-        "--dir", folder, "--remount-ro", "/",
+        "--dir", folder, *(["--dir", VERIFIER_HOME] * settings["session"]), "--remount-ro", "/",
         "--setenv", "HOME", folder, "--setenv", "PATH", "/usr/bin",
         "--setenv", "LANG", "C.UTF-8",
         *command(python, {"uid": None, **settings}),

@@ -68,6 +68,7 @@ class JailSession:
         *,
         input: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 - the command is ended inside its jail
+        of_policy: bool = False,
     ) -> CommandResult:
         """Run a command; see `grpo_core.Session.exec`."""
         arguments = [*SHELL, command] if isinstance(command, str) else list(command)
@@ -75,7 +76,10 @@ class JailSession:
             raise ValueError("the command is an empty list; pass a program and its arguments")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is {timeout}; it has to be above 0 s")
-        body = pack({"command": arguments}) + input.encode("utf-8", "surrogatepass")
+        isolated = current_call().verifies and not of_policy
+        body = pack({"command": arguments, "isolated": isolated}) + input.encode(
+            "utf-8", "surrogatepass"
+        )
         return await self._ask(lambda cancelled: self._run(body, timeout, cancelled))
 
     async def write(self, files: Mapping[str, str | bytes]) -> None:

@@ -102,11 +102,13 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         "verdict.outage",
         "floor.code",
         "floor.judge",
+        "episode.startup",
         *planted_answers.FAULTS.values(),
         *planted_dialogues.FAULTS.values(),
         *planted_episodes.FAULTS.values(),
         *planted_agents.FAULTS.values(),
-    }  # these have tests of their own below, or in test_kit_{answers,dialogues,episodes,agents}.py
+    }  # these have tests of their own below, in test_kit_{answers,dialogues,episodes,agents}.py, or
+    # with a real sandbox
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 

@@ -20,6 +20,17 @@ from grpo_sandbox.inside.places import OwnNamespaces, OwnUid, wipe
 from grpo_sandbox.inside.values import MAX_ERROR
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ISOLATED = {
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONSAFEPATH": "1",  # no module beside a script, or in the working folder
+    # A repository of the policy's names programs of its own; these two run in almost any command.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "core.hooksPath",
+    "GIT_CONFIG_VALUE_1": "/dev/null",
+}
+"""Variables of a command that runs nothing that earlier commands have left for it."""
 FILE = b"f"
 """Precedes the content of a file in the result of a read, which is empty if there is no file."""
 WRITTEN = b"w"
@@ -35,12 +46,15 @@ def run_command(
 ) -> NoReturn:
     """Become the command that comes next on the stream; its result says why that is impossible."""
     request, text = unpack(read_body(head))
+    home = place.open_home() if request["isolated"] else place.folder
     enter_place(head, place, system_calls, writers, stdin=_as_stdin(text))
     os.set_inheritable(RESULT, False)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     os.umask(0o022)
-    environment = {"HOME": place.folder, "TMPDIR": place.folder, "PATH": PATH, "LANG": "C.UTF-8"}
+    environment = {"HOME": home, "TMPDIR": home, "PATH": PATH, "LANG": "C.UTF-8"}
+    if request["isolated"]:
+        environment |= ISOLATED
     try:
         arguments = [text.encode("utf-8", "surrogatepass") for text in request["command"]]
         os.execvpe(arguments[0], arguments, environment)

@@ -20,6 +20,9 @@ KILL_SECONDS, CLEAN_SECONDS = 1.5, 4.0
 is less than the time that a caller waits for a supervisor beyond the limit of a call
 (`jail.GRACE_SECONDS`)."""
 FOLDER_MODE = 0o777
+HOME = "verifier"
+"""The name of the home folder of isolated commands, beside the folder of a session."""
+_CLOSED_MODE = 0o755
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _NO_FLAGS = 0
@@ -49,6 +52,7 @@ class OwnUid:
         self._uid: int = settings["uid"]
         self.folder: str = settings["folder"]
         self._outer = os.path.dirname(self.folder)
+        self._home = os.path.join(self._outer, HOME)
         self.begin()
         self._room = self._free()
 
@@ -62,16 +66,26 @@ class OwnUid:
 
         The folder, which is made for each call, serves the whole session.
         """
+        os.mkdir(self._home)
+        os.chmod(self._home, _CLOSED_MODE)
         return True
+
+    def open_home(self) -> str:
+        """Return a home for the next command alone: empty, and closed to all others."""
+        os.chmod(self._home, FOLDER_MODE)
+        return self._home
 
     def settle(self) -> bool:
         """Reap a command's processes, keep the folder; return False to replace the jail."""
         settled = _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
         os.chmod(self.folder, FOLDER_MODE)
-        return settled
+        return settled and self._close_home()
 
     def end_session(self) -> bool:
         """Clean up after a session as after a call."""
+        if not self._close_home():
+            return False
+        os.rmdir(self._home)
         return self.clean()
 
     def enter(self) -> None:
@@ -101,6 +115,13 @@ class OwnUid:
             os.rmdir(self.folder)
         self.begin()
         return self._has_room(min(deadline, time.monotonic() + _SETTLE_SECONDS))
+
+    def _close_home(self) -> bool:
+        """Empty the home of isolated commands; return False to replace the jail."""
+        if os.listdir(self._home) and not self._as_call(lambda: wipe(self._home), CLEAN_SECONDS):
+            return False
+        os.chmod(self._home, _CLOSED_MODE)
+        return True
 
     def _has_room(self, deadline: float) -> bool:
         """Return whether the file system is as empty as at the start.
@@ -151,6 +172,7 @@ class OwnNamespaces:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.folder: str = settings["folder"]
+        self._home = os.path.join(os.path.dirname(self.folder), HOME)
         size, inodes = settings["folder_mb"] << 20, settings["inodes"]
         self._options = f"size={size},nr_inodes={inodes},mode=0{FOLDER_MODE:o}".encode()
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -162,9 +184,15 @@ class OwnNamespaces:
 
     def begin_session(self) -> bool:
         """Mount the folder of a session, which all its commands share."""
-        self._mount(_MS_NOSUID | _MS_NODEV)
+        self._mount(self.folder, _MS_NOSUID | _MS_NODEV)
         self._in_session = True
         return True
+
+    def open_home(self) -> str:
+        """Return a home for this process and its children alone, and empty."""
+        _unshare(_CLONE_NEWNS)
+        self._mount(self._home, _MS_NOSUID | _MS_NODEV)
+        return self._home
 
     def settle(self) -> bool:
         """Reap a command's processes, keep the folder; return False to replace the jail."""
@@ -187,7 +215,7 @@ class OwnNamespaces:
         """
         if not self._in_session:
             _unshare(_CLONE_NEWNS)
-            self._mount(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+            self._mount(self.folder, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
         _unshare(_CLONE_NEWUSER | _CLONE_NEWPID)
         drop_capabilities()
         first = os.fork()
@@ -220,8 +248,8 @@ class OwnNamespaces:
         """Reap the call's processes; return False if the jail has to be replaced."""
         return _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
 
-    def _mount(self, flags: int) -> None:
-        if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
+    def _mount(self, folder: str, flags: int) -> None:
+        if self._libc.mount(b"call", folder.encode(), b"tmpfs", flags, self._options) != 0:
             raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
 
 
