@@ -28,7 +28,7 @@ class Call:
         self._outer = outer
         self._stops = 0
         self.restart()
-        self.verifies = outer is not None and outer.verifies
+        self.verifies: bool = outer is not None and outer.verifies
         """Whether a verdict is asked for: the policy has spoken its last word."""
         self.cacheable = True
         """Whether the result may be cached: no service has called `keep_out_of_caches`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, describe, within
+from grpo_core.calls.variables import inherited_variables
 from grpo_core.kit.endings import leftovers
 from grpo_core.kit.watch import FileWatch, open_resources
 from grpo_core.protocol.agent import AgentEnvironment
@@ -61,7 +62,7 @@ class AgentRuns:
         Raises:
             Exception: whatever the agent raises.
         """
-        agent = AgentRun(self.env, run.task)
+        agent = AgentRun(self.env, run.task, inherited_variables())
         await agent.open()
         seconds = min(_SECONDS, self.env.agent_seconds)
         result = await within(agent.agent(run.access), seconds)

@@ -23,6 +23,8 @@ class Hostile:
     """The statuses with which the first command may end; () allows all."""
     timeout: float | None = None
     """The wall time of each command in seconds; None: that of the limits."""
+    judges: str = ""
+    """A command of a verdict, whose output must be the same before and after the commands."""
     fills: bool = False
     """Whether they may leave no room for the files that are written afterwards."""
 
@@ -155,6 +157,18 @@ HOSTILE_SESSIONS = (
             "export ENV=.shrc BASH_ENV=.bash_env PATH=.",
             "ls > /dev/null; true",
         ),
+    ),
+    Hostile(
+        "session Python startup files",
+        (
+            "for minor in 8 9 10 11 12 13 14 15; do\n"
+            "site=.local/lib/python3.$minor/site-packages; mkdir -p $site\n"
+            f"echo \"import os; os.write(1, b'{FREE}')\" > $site/a.pth\n"
+            "for f in usercustomize sitecustomize; do cp $site/a.pth $site/$f.py; done; done\n"
+            "for f in json random re os sitecustomize; do cp $site/a.pth $f.py; done\n"
+            "cp $site/a.pth .pythonrc; export PYTHONSTARTUP=.pythonrc PYTHONPATH=.",
+        ),
+        judges="python3 -c 'import json, random, re; print(6 * 7)'; ls -A ~",
     ),
     Hostile("session clock", (_tries("date -s 2000-01-01", "test $(date +%Y) -lt 2020"),)),
     Hostile("session answers", (_tries("python3 -c 'import grpo_core'"),)),

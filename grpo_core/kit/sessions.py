@@ -7,10 +7,12 @@ session must find everything as it was.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_core.calls.call import Call
 from grpo_core.calls.isolation import reason
 from grpo_core.kit.hostile_sessions import FREE, HOSTILE_SESSIONS, TRAPS, Hostile
 from grpo_core.kit.result import CheckResult
@@ -100,6 +102,7 @@ async def _play(sandbox: Sandbox, hostile: Hostile) -> tuple[str, str]:
     session = await sandbox.session(limits=LIMITS)
     try:
         honest = await session.exec(HONEST)
+        verdict = await _judged(session, hostile)
         results = [
             await session.exec(command, input="x\n", timeout=hostile.timeout)
             for command in hostile.commands
@@ -110,9 +113,21 @@ async def _play(sandbox: Sandbox, hostile: Hostile) -> tuple[str, str]:
         if hostile.statuses and results[0].status not in hostile.statuses:
             expected = " or ".join(hostile.statuses)
             return f"the first command should end with {expected}: {summary}", summary
+        if (await _judged(session, hostile)) != verdict:
+            return "a file that the policy left ran in a command of the verdict", summary
         return await _spoilt(session, honest, fills=hostile.fills), summary
     finally:
         await session.close()
+
+
+async def _judged(session: Session, hostile: Hostile) -> str:
+    """Return the output of the command that is run for a verdict, if there is one."""
+    if not hostile.judges:
+        return ""
+    verdict = Call(math.inf)
+    verdict.verifies = True
+    with verdict.current():
+        return (await session.exec(hostile.judges)).stdout
 
 
 async def _spoilt(session: Session, honest: CommandResult, *, fills: bool) -> str:

@@ -82,8 +82,10 @@ class AgentEnvironment(Environment[Data]):
         """Return the command line of a program that attempts the task.
 
         It reads OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL, gets the prompt as JSON on its
-        standard input, and works in an empty folder of its own. `Rollout.returned` is then a
-        mapping with `status`, `stdout` and `stderr`. It is asked only if `agent` is not overridden.
+        standard input, and works in an empty folder of its own. Of the other environment variables
+        it gets those of a worker (`verify.worker_environment` names more). `Rollout.returned` is
+        then a mapping with `status`, `stdout` and `stderr`. It is asked only if `agent` is not
+        overridden.
         """
         raise NotImplementedError
 

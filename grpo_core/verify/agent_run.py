@@ -37,10 +37,13 @@ class AgentRun(Episode):
     Args:
         env: the environment.
         task: the task.
+        variables: the environment variables of its command.
     """
 
-    def __init__(self, env: AgentEnvironment[Any], task: Task[Any]) -> None:
-        self._env, self._task = env, task
+    def __init__(
+        self, env: AgentEnvironment[Any], task: Task[Any], variables: Mapping[str, str]
+    ) -> None:
+        self._env, self._task, self._variables = env, task, variables
 
     async def open(self) -> Sequence[Message]:
         """Load what the agent needs, which takes seconds the first time, and say nothing.
@@ -65,7 +68,8 @@ class AgentRun(Episode):
         access = Access(**fields)
         set_access(access)
         if self._env.has_command():
-            return {RETURNED: await _run_command(self._env.command(self._task), self._task, access)}
+            command = self._env.command(self._task)
+            return {RETURNED: await _run_command(command, self._task, access, self._variables)}
         async with open_client(access) as client:
             try:
                 returned = await awaited(self._env.agent(self._task, client), "agent")
@@ -128,7 +132,7 @@ def _load_openai() -> Any:
 
 
 async def _run_command(
-    command: Sequence[str], task: Task[Any], access: Access
+    command: Sequence[str], task: Task[Any], access: Access, variables: Mapping[str, str]
 ) -> dict[str, str | int]:
     """Return the status and the outputs of an agent's command, which is ended if this is.
 
@@ -141,7 +145,7 @@ async def _run_command(
             "command() returned no list of texts; return the program and its arguments"
         )
     environ = {
-        **os.environ,
+        **variables,
         "OPENAI_BASE_URL": access.base_url,
         "OPENAI_API_KEY": access.key,
         "OPENAI_MODEL": access.model,

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -119,7 +120,7 @@ class EpisodeServer:
             memory_mb: returns the memory of this process.
         """
         self._env, self._calls, self._send, self._memory_mb = env, calls, send, memory_mb
-        self._episodes = OpenEpisodes(env)
+        self._episodes = OpenEpisodes(env, os.environ)  # which holds what workers may see
         self._running: dict[str, asyncio.Task[None]] = {}
 
         @functools.lru_cache(maxsize=_CACHED_TASKS)

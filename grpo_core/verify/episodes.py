@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -37,10 +37,15 @@ class EpisodeSlots:
 
 
 class OpenEpisodes:
-    """Open the episodes of an environment, ask them by their ids, and close them."""
+    """Open the episodes of an environment, ask them by their ids, and close them.
 
-    def __init__(self, env: Environment[Any]) -> None:
-        self._env = env
+    Args:
+        env: the environment.
+        variables: the environment variables of the commands of its agents.
+    """
+
+    def __init__(self, env: Environment[Any], variables: Mapping[str, str]) -> None:
+        self._env, self._variables = env, variables
         self._episodes: dict[str, Episode] = {}
 
     async def call(self, op: Op, task: Task[Any], episode: str, *arguments: Any) -> Any:
@@ -78,7 +83,7 @@ class OpenEpisodes:
 
     async def _open(self, task: Task[Any], name: str) -> Sequence[Message]:
         episode: object = (
-            AgentRun(self._env, task)
+            AgentRun(self._env, task, self._variables)
             if isinstance(self._env, AgentEnvironment)
             else self._env.episode(task)
         )

@@ -178,7 +178,11 @@ def create_agent_host(
         ConfigError: a worker process cannot import the environment.
     """
     if settings.isolation == "inline" or (settings.isolation == "auto" and env.trusted):
-        return InlineHost(env, max_concurrency=settings.max_concurrency)
+        return InlineHost(
+            env,
+            max_concurrency=settings.max_concurrency,
+            further_variables=settings.worker_environment,
+        )
     _require_namespace(settings)
     described = describe_environment(env, spec, overrides, settings, isolated=True)
     return PlaceHost(episode_place(replace(described, episodes=True), env.services))

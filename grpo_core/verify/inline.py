@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from grpo_core.calls.call import current_call
 from grpo_core.calls.deadline import Slots, in_thread, within
+from grpo_core.calls.variables import inherited_variables
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.executor import VERIFYING, Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
@@ -25,7 +26,12 @@ class InlineHost:
     """
 
     def __init__(
-        self, env: Environment[Any], *, max_concurrency: int, replies_in_thread: bool = False
+        self,
+        env: Environment[Any],
+        *,
+        max_concurrency: int,
+        replies_in_thread: bool = False,
+        further_variables: Iterable[str] = (),
     ) -> None:
         """Prepare the calls.
 
@@ -34,11 +40,13 @@ class InlineHost:
             max_concurrency: most asynchronous calls at once.
             replies_in_thread: run also an overridden reply() in a thread, with an event loop of its
                 own, so that one that blocks does not hold the caller.
+            further_variables: names of environment variables that commands of agents inherit
+                besides those that workers do.
         """
         self._env = env
         self._replies_in_thread = replies_in_thread
         self._asynchronous = env.rung() == "averify"
-        self._episodes = OpenEpisodes(env)
+        self._episodes = OpenEpisodes(env, inherited_variables(further_variables))
         self._thread_slot = Slots(1)
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
         self._episode_slots = EpisodeSlots(1 if env.stateful else max_concurrency)

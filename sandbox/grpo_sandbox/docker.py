@@ -268,6 +268,7 @@ class Docker(JailPool):
                 LABEL: str(os.getpid()),
                 f"{LABEL}.started": str(int(time.time())),
                 f"{LABEL}.host": socket.gethostname(),
+                f"{LABEL}.namespace": _namespace(),
                 f"{LABEL}.pool": self._id,
             },
             **({"runtime": self.config.runtime} if self.config.runtime else {}),
@@ -420,11 +421,19 @@ def _sweep(client: Any, say: Callable[[str], None]) -> None:
         owner = container.labels[LABEL]
         if (
             container.labels.get(f"{LABEL}.host") == socket.gethostname()
+            and container.labels.get(f"{LABEL}.namespace", _namespace()) == _namespace()
             and not Path(f"/proc/{owner}").exists()
         ):
             say(f"removing {container.short_id} of process {owner}")
             with contextlib.suppress(docker.errors.APIError):  # it was already being removed
                 container.remove(force=True)
+
+
+def _namespace() -> str:
+    """Return the name of the process namespace, in which alone a process id has its meaning."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def _hang_up(channel: socket.socket) -> None:

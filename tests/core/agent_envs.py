@@ -142,6 +142,14 @@ class Command(Asking):
         return Verdict({"reward": Reward(float(right))}, passed=right, answer=str(returned))
 
 
+class Environs(Command):
+    """Has a program ask, and print its environment variables to stderr."""
+
+    def command(self, task: Task[int]) -> list[str]:
+        prints = "import json, os, sys; print(json.dumps(dict(os.environ)), file=sys.stderr)"
+        return [sys.executable, "-c", f"{prints}\n{PROGRAM}"]
+
+
 class Hanging(Command):
     agent_seconds = 1.0
 

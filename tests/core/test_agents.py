@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -160,6 +161,20 @@ def test_a_program_is_an_agent() -> None:
     assert attempt.verdict is not None
     assert attempt.verdict.passed, attempt.verdict.answer
     assert attempt.rollout.returned["stderr"].endswith("[]\n")  # it worked in an empty folder
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_program_gets_the_variables_of_a_worker_and_those_that_the_settings_name(
+    monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    for name in ("HF_TOKEN", "GRPO_DSN", "MY_DATA"):
+        monkeypatch.setenv(name, "value")
+    (attempt,) = played(
+        agents.Environs, "right", isolation=isolation, worker_environment=("MY_DATA",)
+    )
+    variables = json.loads(attempt.rollout.returned["stderr"].splitlines()[0])
+    assert {"MY_DATA", "PATH", "OPENAI_API_KEY"} <= variables.keys()
+    assert not {"HF_TOKEN", "GRPO_DSN"} & variables.keys()
 
 
 def test_a_program_that_hangs_is_killed_with_what_it_started() -> None:
