@@ -92,5 +92,5 @@ def why_no_namespace(setting: str) -> str:
         return ""
     return (
         "verifiers in worker processes can read the variables and the memory of this process, "
-        f"since they have no process namespace: {reason}; verify.namespace=off says no more of it"
+        f"since they have no process namespace: {reason}; verify.namespace=off silences this"
     )

@@ -602,8 +602,11 @@ class LeavesProcesses(Sum):
         return super().scored(task, answer)
 
 
-DAEMON_NOTE = "GRPO_PLANTED_DAEMON_NOTE"
-"""The variable that names the file into which the next environment writes a process id."""
+DAEMON_NOTE = "NLTK_DATA"
+"""The variable that names the file into which the next environment writes a process id.
+
+It is one of those that other processes inherit.
+"""
 
 
 class LeavesDaemons(Sum):
