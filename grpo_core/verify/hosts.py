@@ -255,7 +255,7 @@ def _require_namespace(settings: VerifyConfig) -> None:
     if settings.namespace == "required" and (reason := find_bubblewrap()[1]):
         raise ConfigError(
             f"verify.namespace=required cannot be met: {reason}; "
-            "do that, or set verify.namespace=auto, by which verifiers run without one"
+            "set verify.namespace=auto to run verifiers without one"
         )
 
 
