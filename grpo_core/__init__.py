@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
 from grpo_core.protocol.agent import AgentEnvironment, current_access
+from grpo_core.protocol.consent import Harmless, NeedsConsent
 from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import (
@@ -75,6 +76,7 @@ __all__ = [
     "Episode",
     "GrpoError",
     "Group",
+    "Harmless",
     "JsonStore",
     "Judge",
     "JudgeRequest",
@@ -82,6 +84,7 @@ __all__ = [
     "Limits",
     "Message",
     "MissingExtraError",
+    "NeedsConsent",
     "NoConfig",
     "Outcome",
     "PluginError",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, Harmless
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +30,19 @@ class Config:
     words of the row's prompt decide, not their case and order, nor the row's other fields."""
     prompt: str = "{question}"
     """The user's message, with the row's fields in braces."""
-    system: str = "Reply with <answer>...</answer>."
+    system: Annotated[str, Harmless] = "Reply with <answer>...</answer>."
     """The system message; "" for none."""
-    answer: str = "answer"
+    answer: Annotated[str, Harmless] = "answer"
     """The row's field that holds the reference answer: a text, a number, true or false, or a list
     of these, any of which is right; "" if a function of your own needs none."""
     answer_pattern: str = ""
     """Regular expression with one group, such as `#### (.*)`: only what the group matches in the
     field `answer` is the reference answer."""
-    reward: str = "exact"
+    reward: Literal["exact", "number"] | str = "exact"
     """`exact` (the same text; white space, case, and whether a letter and its accent are one
     character, do not count), `number` (the same number, also as `$1,080` or `**1080**`), or your
     function: FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
-    tag: str = "answer"
+    tag: Annotated[str, Harmless] = "answer"
     """The completion's answer is the text in its only <tag>...</tag>; "" takes the whole one. A
     function of your own gets the whole completion in any case, without its thoughts (see
     `model.thought_tags`)."""

@@ -19,13 +19,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from reasoning_gym.factory import DATASETS
 
 from grpo_core import (
     ConfigError,
     Environment,
+    Harmless,
     Message,
     Reward,
     Rollout,
@@ -51,7 +52,7 @@ _DRAWS = 200  # questions drawn at most until one belongs to the task's split
 class Config:
     """Settings of the environment."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[Annotated[str, Harmless], Any] = field(default_factory=dict)
     """Settings of the dataset's own config, which override those of the level, as in
     --set env.settings.max_value=50."""
 

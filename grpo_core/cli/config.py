@@ -61,7 +61,7 @@ def show(
         if recipe or any(text.startswith(("environment", "mixture")) for text in settings or [])
         else [""]
     )
-    config = read_config(names, recipe or [], {}, settings or [])
+    config = read_config(names, recipe or [], {}, settings or [], asks=False)
     if as_json:
         print_json(config.model_dump(mode="json"))
         return

@@ -16,7 +16,7 @@ from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import new_file, remark
 from grpo_core.cli.run_config import finished_run
-from grpo_core.config.overrides import build_config
+from grpo_core.config.config import RunConfig
 from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
@@ -27,11 +27,16 @@ from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import Filter, RolloutIndex
 from grpo_core.runs.lines import writing
-from grpo_core.runs.trust import require_trust
+from grpo_core.runs.trust import Layer, checked_config
 from grpo_core.train.run.resume import refuse_changed_environments
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
+_USED = (
+    *("environment", "mixture", "env", "eval"),
+    *("verify", "sandbox", "judges", "endpoint"),
+)
+"""The sections and settings of a run with which its environments are opened."""
 
 
 @app.command(
@@ -186,14 +191,14 @@ def _write_examples(
         ConfigError: no rollout is chosen, the run is not trusted, or an environment has changed.
     """
     stored = opened.config()
-    require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
+    config = checked_config([Layer(stored, opened.path)], trust=trust, used=_USED)
     chosen = choose(opened.rollout_lines(), choice)
     if not chosen:
         raise ConfigError(
             f"no rollout in {opened.path} fits; nothing was written. "
             "Lower --min-reward, or try --split all"
         )
-    all_lines = asyncio.run(_make_examples(_open_unchanged(stored, allow), chosen))
+    all_lines = asyncio.run(_make_examples(_open_unchanged(config, stored, allow), chosen))
     lines = [printable_json(line) for line in all_lines if is_text(line)]
     if len(lines) < len(all_lines):
         remark(
@@ -205,20 +210,23 @@ def _write_examples(
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
 
 
-def _open_unchanged(stored: Mapping[str, Any], allow: Collection[str]) -> Sources:
+def _open_unchanged(
+    config: RunConfig, stored: Mapping[str, Any], allow: Collection[str]
+) -> Sources:
     """Return the sources of a run.
 
     Prompts are made again from the task keys, as logs of older versions hold none; that gives the
     same prompts only if the environment is unchanged.
 
     Args:
-        stored: the settings of the run.
+        config: the settings of the run.
+        stored: the same as they were recorded, with the provenance.
         allow: names of environments that may have changed since the run.
 
     Raises:
         ConfigError: an environment has changed.
     """
-    sources = Sources.of(build_config([stored]), {})
+    sources = Sources.of(config, {})
     refuse_changed_environments(
         stored["provenance"]["environments"],
         {source.name: fingerprint(source.env) for source in sources},

@@ -20,13 +20,15 @@ from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import newest_run
-from grpo_core.runs.trust import require_trust
+from grpo_core.runs.trust import Layer, checked_config
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
 
 RUNS = Path("runs")
 """The folder in which the newest finished run is looked for."""
+_USED = ("environment", "mixture", "env", "model")
+"""The sections and settings of a run that an answer depends on."""
 
 
 @app.command(epilog='Example: grpo generate "(4 - 9) + 6"')
@@ -105,8 +107,8 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
     if folder is None:
         return build_config([{"environment": "none", "model": {"name": model}}])
     stored = finished_run(folder).config()
-    require_trust(folder, stored, trust=trust)
-    return build_config([stored, {"model": {"name": str(folder / "final"), "revision": None}}])
+    final = {"model": {"name": str(folder / "final"), "revision": None}}
+    return checked_config([Layer(stored, folder), Layer(final)], trust=trust, used=_USED)
 
 
 def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:

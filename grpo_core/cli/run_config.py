@@ -13,12 +13,11 @@ from grpo_core.config.overrides import (
     nested,
     parse_setting,
     read_recipe,
-    split_setting,
 )
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.trust import require_trust
+from grpo_core.runs.trust import Layer, checked_config
 
 _FROM_RUN = ("level", "seed", "model", "sampling", "verify", "sandbox", "judges")
 """The settings of a run that also hold if other environments are named."""
@@ -33,6 +32,7 @@ def read_config(
     settings: Sequence[str],
     *,
     trust: bool = False,
+    asks: bool = True,
 ) -> RunConfig:
     """Return the config of a run. Later sources override earlier ones.
 
@@ -45,41 +45,38 @@ def read_config(
         options: the other options, by the dotted name of the setting that each stands for.
         settings: the values of --set, KEY=VALUE.
         trust: whether the command line has --trust.
+        asks: whether recipes need the user's consent; not where nothing of the config is used.
 
     Raises:
-        ConfigError: a setting is wrong, or a recipe is the config.json of an untrusted run.
+        ConfigError: a setting is wrong, or the user has not consented to settings of a recipe.
     """
-    layers = [_read_recipe(name) for name in recipes]
-    if envs:
-        requested = {full_name(name) for name in envs}
-        for layer in layers:
-            if isinstance(mixture := layer.get("mixture"), Mapping):
-                kept = {
-                    name: member for name, member in mixture.items() if full_name(name) in requested
-                }
-                layer["mixture"] = kept if len(envs) > 1 else {}
-                # A recipe's settings of a mixture member also hold if it is the only environment.
-                if len(envs) == 1:
-                    layer.update(
-                        {
-                            key: value
-                            for member in kept.values()
-                            for key, value in member.items()
-                            if key != "share"
-                        }
-                    )
-    for name, layer in zip(recipes, layers, strict=True):
-        if layer.get("provenance"):  # a run wrote this file, possibly a run of somebody else
-            require_trust(
-                Path(name),
-                layer,
-                used={**layer, "environment": None} if envs else layer,
-                named=_named(envs, settings),
-                trust=trust,
-            )
-    return build_config(
-        [*layers, environments(envs), nested(options), *map(parse_setting, settings)]
-    )
+    layers = []
+    for name in recipes:
+        recipe, file = _read_recipe(name)
+        layers.append(Layer(_with_environments(recipe, envs) if envs else recipe, file, recipe))
+    own_layers = [environments(envs), nested(options), *map(parse_setting, settings)]
+    layers += map(Layer, own_layers)
+    if asks:
+        return checked_config(layers, trust=trust)
+    return build_config([layer.settings for layer in layers])
+
+
+def _with_environments(recipe: Mapping[str, Any], envs: Sequence[str]) -> dict[str, Any]:
+    """Return a recipe without the environments of its mixture that --env does not name.
+
+    Its settings of a mixture member also hold if that is the only environment.
+    """
+    mixture = recipe.get("mixture")
+    if not isinstance(mixture, Mapping):
+        return dict(recipe)
+    requested = {full_name(name) for name in envs}
+    kept = {name: member for name, member in mixture.items() if full_name(name) in requested}
+    if len(envs) > 1:
+        return {**recipe, "mixture": kept}
+    of_member = {
+        key: value for member in kept.values() for key, value in member.items() if key != "share"
+    }
+    return {**recipe, "mixture": {}, **of_member}
 
 
 def read_eval_config(
@@ -105,16 +102,19 @@ def read_eval_config(
     Raises:
         ConfigError: the run is not finished or not trusted, or a setting is wrong.
     """
-    stored: dict[str, Any] = {}
+    named, file = environments(envs), Layer({})
     if run is not None:
         record = finished_run(run, "continue it, or name its checkpoints/best by --model").config()
         own = record["mixture"] or [record["environment"]]
-        named = _named(envs, settings)
         # --env that names exactly the run's environments keeps the run's settings of them.
         if sorted(map(full_name, envs)) == sorted(own):
             envs = ()
+            named = (
+                {"mixture": {name: {} for name in own}}
+                if record["mixture"]
+                else {"environment": own[0]}
+            )
         taken = {name: record[name] for name in (*(() if envs else _OF_ENVIRONMENTS), *_FROM_RUN)}
-        require_trust(run, record, used=taken, named=named, trust=trust)
         stored = taken | {
             "model": record["model"] | {"name": str(run / "final"), "revision": None},
             "eval": {"temperature": record["eval"]["temperature"]},
@@ -123,15 +123,14 @@ def read_eval_config(
         }
         if envs:  # the run's token budget was for its own environment
             stored["sampling"] = record["sampling"] | {"max_new_tokens": None}
-    return build_config(
-        [
-            stored,
-            {"kl": {"beta": 0.0}},
-            environments(envs),
-            nested(given(options)),
-            *map(parse_setting, settings),
-        ]
-    )
+        file = Layer(stored, run, record)
+    own_layers = [
+        {"kl": {"beta": 0.0}},
+        named,
+        nested(given(options)),
+        *map(parse_setting, settings),
+    ]
+    return checked_config([file, *map(Layer, own_layers)], trust=trust)
 
 
 def read_rescore_config(
@@ -151,10 +150,10 @@ def read_rescore_config(
     record = RunFolder.open(run).config()
     names = (*(() if envs else _OF_ENVIRONMENTS), "level", "seed", "verify", "sandbox", "judges")
     taken = {name: record[name] for name in names}
-    require_trust(run, record, used=taken, named=_named(envs, settings), trust=trust)
     # A cached verdict would be no new one.
     stored = taken | {"verify": record["verify"] | {"cache": "off"}}
-    return build_config([stored, environments(envs), *map(parse_setting, settings)])
+    own_layers = [environments(envs), *map(parse_setting, settings)]
+    return checked_config([Layer(stored, run, record), *map(Layer, own_layers)], trust=trust)
 
 
 def finished_run(path: Path, advice: str = "") -> RunFolder:
@@ -181,11 +180,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def _named(envs: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """Return the environments and settings that the command line names."""
-    return [*map(full_name, envs), *(split_setting(text)[0] for text in settings)]
-
-
 def environments(names: Sequence[str]) -> dict[str, Any]:
     """Return the settings for the values of --env: one environment, or a mixture of equal shares.
 
@@ -205,9 +199,9 @@ def environments(names: Sequence[str]) -> dict[str, Any]:
     return {"environment": names[0]} if names else {}
 
 
-def _read_recipe(name: str) -> dict[str, Any]:
-    """Return the settings of a recipe: a .toml or .json file, or a plugin's recipe by its name."""
+def _read_recipe(name: str) -> tuple[dict[str, Any], Path | None]:
+    """Return the settings of a recipe, and its file; None for a plugin's recipe, by its name."""
     path = Path(name)
     if path.suffix in {".toml", ".json"} or path.is_file():
-        return read_recipe(path)
-    return dict(PluginHost().load("recipe", name))
+        return read_recipe(path), path
+    return dict(PluginHost().load("recipe", name)), None

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from grpo_core.config import settings
+from grpo_core.protocol.consent import Harmless, Names, SettingsOf
 
 
 class RunConfig(settings.Section):
@@ -19,15 +20,19 @@ class RunConfig(settings.Section):
     method: Literal["grpo", "sft"] = "grpo"
     """Training method: grpo (`grpo run`) or sft (`grpo sft`, supervised fine-tuning on given
     answers)."""
-    environment: str | None = None
+    environment: Annotated[str | None, Names] = None
     """Name of the environment (`grpo envs`), or FILE.py:CLASS."""
-    mixture: dict[str, settings.MemberConfig] = Field(default_factory=dict)
+    mixture: dict[Annotated[str, Names], settings.MemberConfig] = Field(default_factory=dict)
     """Several environments by name, instead of one, each with a share, level, env and weights of
     its own (`grpo config explain mixture`); all completions of a group come from the same
     environment."""
-    env: dict[str, Any] = Field(default_factory=dict)
+    env: Annotated[dict[str, Any], SettingsOf("environment", "environment")] = Field(
+        default_factory=dict
+    )
     """Settings of the environment."""
-    weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    weights: dict[Annotated[str, Harmless], Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        default_factory=dict
+    )
     """New weights for the environment's reward parts, by name."""
     level: settings.Fraction = 0.0
     """Difficulty of the tasks, from 0 to 1."""
@@ -42,7 +47,7 @@ class RunConfig(settings.Section):
     """Prompts per step."""
     seed: int = 0
     """Random seed of the tasks, of all random draws and of the initial adapter."""
-    plugins: Annotated[tuple[str, ...], settings.Listed] = ()
+    plugins: Annotated[tuple[str, ...], settings.Listed, Harmless] = ()
     """Plugins whose event hooks observe this run; a list, or separated by commas."""
     model: settings.ModelConfig = settings.ModelConfig()
     sampling: settings.SamplingConfig = settings.SamplingConfig()
@@ -59,7 +64,7 @@ class RunConfig(settings.Section):
     pipeline: settings.PipelineConfig = settings.PipelineConfig()
     verify: settings.VerifyConfig = settings.VerifyConfig()
     sandbox: settings.SandboxConfig = settings.SandboxConfig()
-    judges: dict[str, settings.JudgeConfig] = Field(default_factory=dict)
+    judges: dict[Annotated[str, Harmless], settings.JudgeConfig] = Field(default_factory=dict)
     """Judge models, by the name under which environments request them, as in
     judges.default.name=scorer."""
     checkpoint: settings.CheckpointConfig = settings.CheckpointConfig()
@@ -69,7 +74,7 @@ class RunConfig(settings.Section):
     curriculum: settings.CurriculumConfig = settings.CurriculumConfig()
     sft: settings.SftConfig = settings.SftConfig()
     log: settings.LogConfig = settings.LogConfig()
-    provenance: dict[str, Any] = Field(default_factory=dict)
+    provenance: Annotated[dict[str, Any], Harmless] = Field(default_factory=dict)
     """Versions and fingerprints that a run recorded; a replay ignores them."""
 
     @model_validator(mode="after")

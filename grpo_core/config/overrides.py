@@ -55,12 +55,21 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         ):
             # The k belonged to the estimator of an earlier layer.
             earlier_advantage.pop("k", None)
-        _merge(merged, _with_absolute_paths(_with_tables(layer)))
+        _merge(merged, normalized(layer))
     _make_judge_paths_absolute(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(details) for details in error.errors())) from None
+
+
+def normalized(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a layer in which files have absolute paths and tables are read.
+
+    Raises:
+        ConfigError: a table that is given as text is not a JSON object.
+    """
+    return _with_absolute_paths(_with_tables(layer))
 
 
 def _with_tables(layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from grpo_core.protocol.consent import Harmless, Names, NeedsConsent, SettingsOf
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.tool_calls import ToolFormat
 
@@ -103,7 +104,7 @@ OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else
 class ModelConfig(Section):
     """Select the model to train and how its weights are loaded."""
 
-    name: str = "smollm2-135m"
+    name: Annotated[str, Harmless] = "smollm2-135m"
     """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
     kind: Literal["auto", "causal", "masked"] = "auto"
     """causal: continues a text; masked: fills all gaps of an input at once; auto: decided by the
@@ -119,20 +120,22 @@ class ModelConfig(Section):
     offload: bool = False
     """Keep the frozen weights in the CPU's memory and copy each layer's weights to the accelerator
     while it computes, with accelerate; slow, and only with trainer.gradient_checkpointing."""
-    trust_remote_code: bool = False
+    trust_remote_code: Annotated[bool, NeedsConsent("name")] = False
     """Run the Python code that comes with the model."""
-    revision: str | None = None
+    revision: Annotated[str | None, Harmless] = None
     """Branch, tag or commit of a hub id; equivalent to @revision after its name."""
-    chat_template: str | None = None
+    chat_template: Annotated[str | None, Harmless] = None
     """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's."""
-    chat_template_args: dict[str, Any] = Field(default_factory=dict)
+    chat_template_args: Annotated[dict[str, Any], Harmless] = Field(default_factory=dict)
     """Additional arguments of the chat template, such as enable_thinking=false."""
     tool_format: Literal["auto"] | ToolFormat = "auto"
     """How the model writes tool calls; auto: as its chat template teaches, else as hermes does."""
-    thought_tags: Annotated[tuple[str, ...] | None, Listed, AfterValidator(_check_tags)] = None
+    thought_tags: Annotated[
+        tuple[str, ...] | None, Listed, AfterValidator(_check_tags), Harmless
+    ] = None
     """The texts that open and close the model's thoughts; an empty list: nothing counts as
     thoughts. Unset: those that its chat template shows, else <think> and </think>."""
-    system_prompt: str | None = None
+    system_prompt: Annotated[str | None, Harmless] = None
     """System message of every chat prompt; it replaces the environment's system message."""
 
 
@@ -153,7 +156,7 @@ class SamplingConfig(Section):
     """Sample from the k most likely tokens; 0: off."""
     min_p: Fraction = 0.0
     """Sample from tokens at least this fraction as likely as the most likely token; 0: off."""
-    stop: Annotated[tuple[str, ...], OneOrMore] = ()
+    stop: Annotated[tuple[str, ...], OneOrMore, Harmless] = ()
     """Stop strings: a completion ends with the token that completes one of them."""
     refills: Annotated[int, Field(ge=0)] = 0
     """Replace groups whose advantages are all 0 by groups of other prompts, at most this many times
@@ -212,10 +215,10 @@ class RolloutConfig(Section):
 class SamplerConfig(Section):
     """Select the engine that draws completions."""
 
-    name: str = "builtin"
+    name: Annotated[str, Names] = "builtin"
     """Engine that draws completions: builtin (in this process, with the policy's own weights), or
     one that a plugin offers."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], SettingsOf("sampler", "name")] = Field(default_factory=dict)
     """Settings of an engine that a plugin offers."""
 
 
@@ -223,9 +226,11 @@ class EndpointConfig(Section):
     """Select the server through which programs that speak the OpenAI API reach the policy: agents
     of a run, and the clients of `grpo serve`."""
 
-    name: str = "http"
+    name: Annotated[str, Names] = "http"
     """Endpoint, which a plugin offers."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], SettingsOf("endpoint", "name")] = Field(
+        default_factory=dict
+    )
     """Settings of the endpoint."""
 
 
@@ -309,7 +314,7 @@ class LoraConfig(Section):
     """Rank of the adapter."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
     """The adapter's output is scaled by alpha / r."""
-    targets: Annotated[tuple[str, ...], Listed] = ("all-linear",)
+    targets: Annotated[tuple[str, ...], Listed, Harmless] = ("all-linear",)
     """Modules that get an adapter: all-linear, or names such as q_proj; a list, or separated by
     commas."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -336,6 +341,7 @@ class AdvantageConfig(Section):
                 "turns",
             )
         ),
+        Names,
     ] = "gdpo"
     """Estimator. mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward
     part in this way, adds the parts by their weights and divides by the standard deviation of the
@@ -371,7 +377,7 @@ class AdvantageConfig(Section):
 class LossConfig(Section):
     """Set the policy loss."""
 
-    name: Annotated[str, Named(("clip", "reinforce", "cispo", "sapo"))] = "clip"
+    name: Annotated[str, Named(("clip", "reinforce", "cispo", "sapo")), Names] = "clip"
     """Policy surrogate: clip (PPO, GRPO), reinforce, cispo, sapo, or plugin:NAME for a surrogate
     that a plugin offers."""
     level: Literal["token", "sequence_mean", "sequence"] = "token"
@@ -453,9 +459,11 @@ class TrainerConfig(Section):
 class ExecutorConfig(Section):
     """Select where verifiers run."""
 
-    name: str = "local"
+    name: Annotated[str, Names] = "local"
     """Where verifiers run: local (on this machine), or a place that a plugin offers."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], SettingsOf("executor", "name")] = Field(
+        default_factory=dict
+    )
     """Settings of an executor that a plugin offers."""
 
 
@@ -515,19 +523,19 @@ class VerifyConfig(Section):
 class SandboxConfig(Section):
     """Select the sandbox for code that the model wrote."""
 
-    name: str = "auto"
+    name: Annotated[str, Names] = "auto"
     """Sandbox that runs code that the model wrote: docker, bubblewrap, or one that a plugin offers;
     auto: Docker where it is ready, else bubblewrap."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], SettingsOf("sandbox", "name")] = Field(default_factory=dict)
     """Settings of the sandbox."""
 
 
 class JudgeConfig(Section):
     """Select a judge model."""
 
-    name: str
+    name: Annotated[str, Names]
     """Kind of judge: scorer, likelihood, llm, or one that a plugin offers."""
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], SettingsOf("judge", "name")] = Field(default_factory=dict)
     """Settings of the judge."""
 
 
@@ -549,7 +557,7 @@ class EvalConfig(Section):
     """Number of held-out tasks; 0: no evaluation."""
     temperature: NotNegative | None = None
     """Sampling temperature of evaluation; unset: sampling.temperature; 0: greedy."""
-    also: Annotated[tuple[str, ...], Listed] = ()
+    also: Annotated[tuple[str, ...], Listed, Names] = ()
     """Environments that are only evaluated, to see what the model forgets while it is trained on
     the others."""
 
@@ -600,9 +608,9 @@ class MemberConfig(Section):
     """Its share of the prompts, relative to the other shares; 0: it is only evaluated."""
     level: Fraction | None = None
     """Difficulty of its tasks; unset: the run's level."""
-    env: dict[str, Any] = Field(default_factory=dict)
+    env: Annotated[dict[str, Any], SettingsOf("environment", "")] = Field(default_factory=dict)
     """Its settings."""
-    weights: dict[str, float] = Field(default_factory=dict)
+    weights: Annotated[dict[str, float], Harmless] = Field(default_factory=dict)
     """New weights for its reward parts."""
 
 
@@ -657,11 +665,12 @@ class LogConfig(Section):
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every this many steps; 0: never."""
     trackers: Annotated[
-        tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed
+        tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio")), Names], ...],
+        Listed,
     ] = ()
     """Where metrics are sent in addition to metrics.jsonl: tensorboard, wandb, mlflow, trackio or
     plugin:NAME; a list, or separated by commas. Each tracker is configured by its own environment
     variables, such as WANDB_MODE=offline."""
-    project: str = "grpo"
+    project: Annotated[str, Harmless] = "grpo"
     """Name under which trackers store the run: the project in wandb and trackio, the experiment in
     mlflow."""

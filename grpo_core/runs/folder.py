@@ -38,7 +38,6 @@ from grpo_core.runs.seal import (
     unseal,
     write_manifest,
 )
-from grpo_core.runs.trust import remember
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
@@ -129,7 +128,6 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.path / "config.json", json.dumps(seal(content), indent=2) + "\n")
             sync_folders(self.path)
-            remember(self.path, content)
         except OSError as error:
             raise ConfigError(
                 f"the run folder {self.shown} cannot be written: {error.strerror}; "

@@ -1,8 +1,9 @@
-"""Decide which run folders may run code.
+"""Decide which settings of a run folder or a recipe are used without asking.
 
-A run folder may come from anyone. Its config.json can name a Python file as environment, enable
-code that comes with a model, or send texts and a key to an address. Such settings need the user's
-consent, unless the command itself names them or this user has run them on this machine before.
+Such a file may come from anyone. Its settings can name a Python file as environment, enable code
+that comes with a model, read a file, or send texts and a key to an address. They need the user's
+consent, unless the command itself gives them or this user has used them on this machine before.
+`grpo_core.plugins.consent` says which settings these are.
 """
 
 from __future__ import annotations
@@ -11,113 +12,134 @@ import hashlib
 import json
 import logging
 import os
-import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_core.calls.printable import printable
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, normalized
+from grpo_core.plugins.consent import Risk, risks
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.spec import names_file
 from grpo_core.runs.atomic import write_whole
 
-_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_PYTHON_FILE = re.compile(r"\s*\S.*\.py(:[\w.]*)?\s*")
+_LISTED, _LENGTH = 8, 160
+"""How many settings a message lists, and the most characters of each."""
+_CHECKSUM = "digest"
+"""The key of config.json that is not a setting."""
 
 
-def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings through which a config runs code or sends data.
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Hold settings from one place, to be merged with those of others."""
+
+    settings: Mapping[str, Any]
+    """The settings, by section and name."""
+    file: Path | None = None
+    """The run folder or recipe that they come from; None: the command line, an installed recipe or
+    the program itself, which are trusted."""
+    content: Mapping[str, Any] | None = None
+    """All settings of that file, of which consent is remembered; None: `settings`."""
+
+
+def risky_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings through which a file could run code, read files or send data.
 
     Args:
-        config: the content of config.json.
+        settings: the settings by section and name, such as the content of config.json.
 
     Returns:
         The value of each such setting by its dotted name. For a switch such as
-        `model.trust_remote_code` the value names what it switches on.
+        `model.trust_remote_code` the value says what it is switched on for.
     """
-    model, sandbox = _section(config, "model"), _section(config, "sandbox")
-    executor = _section(_section(config, "verify"), "executor")
-    components = {
-        "environment": config.get("environment"),
-        "eval.also": _section(config, "eval").get("also"),
-        "sandbox.name": sandbox.get("name"),
-        "sampler.name": _section(config, "sampler").get("name"),
-        "endpoint.name": _section(config, "endpoint").get("name"),
-        "verify.executor.name": executor.get("name"),
-        **{f"mixture.{name}": str(name) for name in _section(config, "mixture")},
-    }
-    risky = {name: text for name, text in _iter_strings(components, "") if names_file(text)}
-    component_settings = {name: config.get(name) for name in ("mixture", "env", "judges")}
-    for name, text in _iter_strings(component_settings, ""):
-        if _PYTHON_FILE.fullmatch(text) or _URL.match(text):
-            risky[name] = text
-    for section in ("sandbox", "sampler"):
-        settings = _section(config, section).get("settings")
-        for name, text in _iter_strings(settings, f"{section}.settings"):
-            if "/" in text:  # the path of a program or an image, or an address
-                risky[name] = text
-    settings = _section(config, "endpoint").get("settings")
-    for name, text in _iter_strings(settings, "endpoint.settings"):
-        if re.search("[/.:]", text):  # an address at which it listens, or the path of a socket
-            risky[name] = text
-    for name, text in _iter_strings(executor.get("settings"), "verify.executor.settings"):
-        if "/" in text or ":" in text:  # an address to which tasks are sent, also as HOST:PORT
-            risky[name] = text
-    if model.get("trust_remote_code"):
-        risky["model.trust_remote_code"] = f"true, for {model.get('name')}"
-    return risky
+    return {risk.name: _located(risk.value) for risk in _risks(settings)}
 
 
-def require_trust(
-    path: Path,
-    config: Mapping[str, Any],
+def checked_config(
+    layers: Sequence[Layer],
     *,
-    used: Mapping[str, Any] | None = None,
-    named: Collection[str] = (),
     trust: bool = False,
-) -> None:
-    """Refuse to use a run folder that could run code of somebody else.
+    used: Collection[str] | None = None,
+    given: Collection[str] = (),
+) -> RunConfig:
+    """Return the config that the layers give together, if the user consents to all of it.
 
-    Consent that the user gives with --trust is remembered.
+    What is checked is the merged and validated config, as it will be used. Consent that the user
+    gives with --trust is remembered.
 
     Args:
-        path: the run folder or its config.json, for the message.
-        config: the content of config.json.
-        used: the part of it that the command uses; all of it by default.
-        named: names of settings and of files that the command line itself gives.
+        layers: the settings; a later layer wins.
         trust: whether the command line has --trust.
+        used: the sections and settings at the top level that the command uses; None: all.
+        given: names of environments that the caller has made, so that these are not loaded.
 
     Raises:
-        ConfigError: the config names code or an address to which the user has not consented.
+        ConfigError: a setting is not valid, or a file has settings to which the user has not
+            consented.
     """
-    settings = risky_settings(config if used is None else used)
-    unapproved = {
-        name: value for name, value in settings.items() if name not in named and value not in named
-    }
-    if not unapproved or _is_remembered(risky_settings(config)):
-        return
-    if trust:
-        remember(path, config)
-        return
-    listed = "; ".join(f"{name} = {value}" for name, value in unapproved.items())
-    raise ConfigError(
-        f"{path} names code or an address that you have not used on this machine ({listed}). "
-        "Look at what it names; if you trust it, add --trust"
-    )
+    try:
+        config = build_config([layer.settings for layer in layers])
+        merged = config.model_dump()
+        if used is not None:
+            merged = {name: value for name, value in merged.items() if name in used}
+        _check_consent(layers, _without(merged, given), trust=trust)
+    except RecursionError:
+        raise ConfigError("the settings are nested too deeply; use fewer levels") from None
+    return config
 
 
-def remember(path: Path, config: Mapping[str, Any]) -> None:
-    """Record that this user has run the code that `config` names.
+def is_consented(layers: Sequence[Layer], config: RunConfig) -> bool:
+    """Return whether the user consents to every setting of a config that the layers give."""
+    try:
+        _check_consent(layers, config.model_dump(), trust=False)
+    except ConfigError:
+        return False
+    return True
 
-    Later commands on this run then need no --trust. If the state folder cannot be written, a
+
+def _check_consent(layers: Sequence[Layer], merged: Mapping[str, Any], *, trust: bool) -> None:
+    """Refuse settings of files to which the user has not consented.
+
+    Args:
+        layers: the settings by the places that they come from.
+        merged: the settings that are used.
+        trust: whether the user consents now.
+
+    Raises:
+        ConfigError: a file has settings to which the user has not consented.
+    """
+    files = [layer for layer in layers if layer.file is not None]
+    plain_layers = [(layer, normalized(layer.settings)) for layer in layers]
+    by_giver: dict[int, list[Risk]] = {}
+    for risk in _risks(merged) if files else ():
+        givers = [layer for layer, plain in plain_layers if _gives(plain, risk)]
+        for giver in givers[-1:] or files:
+            by_giver.setdefault(id(giver), []).append(risk)
+    for layer in files:
+        refused = by_giver.get(id(layer), ())
+        content = layer.settings if layer.content is None else layer.content
+        if not refused or is_remembered(content):
+            continue
+        assert layer.file is not None
+        if not trust:
+            raise ConfigError(_message(layer.file, refused))
+        remember(layer.file, content)
+
+
+def remember(path: Path, settings: Mapping[str, Any]) -> None:
+    """Record that this user has used the settings of a file that need consent.
+
+    Later commands on this file then need no --trust. If the state folder cannot be written, a
     warning is logged and nothing is raised.
     """
-    settings = risky_settings(config)
-    if not settings or _is_remembered(settings):
+    risky = risky_settings(settings)
+    file = _record_path(risky)
+    if not risky or os.path.isfile(file):
         return
-    record = {"run": str(path.absolute()), "settings": settings, "time": int(time.time())}
+    record = {"run": str(path.absolute()), "settings": risky, "time": int(time.time())}
     try:
-        file = _record_path(settings)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(file, json.dumps(record, indent=2) + "\n")
     except OSError as error:
@@ -126,6 +148,13 @@ def remember(path: Path, config: Mapping[str, Any]) -> None:
             trusted_folder(),
             error.strerror or error,
         )
+
+
+def is_remembered(settings: Mapping[str, Any]) -> bool:
+    """Return whether this user has used exactly these settings that need consent, or none do."""
+    risky = risky_settings(settings)
+    # Where the home folder cannot be read, isfile() finds no record; Path.is_file() would raise.
+    return not risky or os.path.isfile(_record_path(risky))
 
 
 def trusted_folder() -> Path:
@@ -137,30 +166,61 @@ def trusted_folder() -> Path:
     return Path(state).expanduser() / "grpo" / "trusted"
 
 
-def _is_remembered(settings: Mapping[str, str]) -> bool:
-    # Where the home folder cannot be read, isfile() finds no record; Path.is_file() would raise.
-    return os.path.isfile(_record_path(settings))
-
-
-def _record_path(settings: Mapping[str, str]) -> Path:
+def _record_path(risky: Mapping[str, str]) -> Path:
     """Return the file that records consent to exactly this set of settings."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(risky, sort_keys=True).encode()).hexdigest()
     return trusted_folder() / f"{digest}.json"
 
 
-def _iter_strings(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield each string in a nested value with its dotted name, which begins with `name`."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _iter_strings(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _iter_strings(item, f"{name}.{index}")
-    elif isinstance(value, str):
-        yield name, value
+def _located(value: str) -> str:
+    """Return a setting that names a file from the present folder with the file's absolute path.
+
+    Otherwise consent to a file would hold for another one of that name in another folder.
+    """
+    for name in (value, value.rpartition(":")[0]):
+        if name and not os.path.isabs(name) and os.path.exists(name):
+            return os.path.abspath(name) + value.removeprefix(name)
+    return value
 
 
-def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of the config, or an empty one if it is absent or is not a mapping."""
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}
+def _risks(settings: Mapping[str, Any]) -> list[Risk]:
+    plain = {key: value for key, value in normalized(settings).items() if key != _CHECKSUM}
+    return risks(RunConfig, plain)
+
+
+def _without(merged: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return settings without the environments that the caller has made."""
+    result = dict(merged)
+    if result.get("environment") in given:
+        result |= {"environment": None, "env": {}}
+    if given and "mixture" in result:
+        members = result["mixture"].items()
+        result["mixture"] = {name: member for name, member in members if name not in given}
+    if given and "eval" in result:
+        also = [name for name in result["eval"]["also"] if name not in given]
+        result["eval"] = {**result["eval"], "also": also}
+    return result
+
+
+def _gives(layer: Mapping[str, Any], risk: Risk) -> bool:
+    """Return whether a layer of settings gives this one, and not only something beside it."""
+    value: Any = layer
+    for key in risk.path:
+        if not isinstance(value, Mapping):
+            return True  # the whole list that it is in
+        if key not in value:
+            return False
+        value = value[key]
+    return risk.is_key or not isinstance(value, Mapping)
+
+
+def _message(file: Path, refused: Sequence[Risk]) -> str:
+    listed = "; ".join(
+        printable(f"{risk.name} = {risk.value}", lines=False, limit=_LENGTH)
+        for risk in refused[:_LISTED]
+    )
+    more = f"; and {len(refused) - _LISTED} more" if len(refused) > _LISTED else ""
+    return (
+        f"{file} has settings that could run code, read files or send data, and that you have not "
+        f"used on this machine ({listed}{more}). Look at them; if you trust them, add --trust"
+    )

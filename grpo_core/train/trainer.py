@@ -30,7 +30,7 @@ from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
-from grpo_core.runs.trust import require_trust
+from grpo_core.runs.trust import Layer, checked_config, is_consented
 from grpo_core.train.rollout.tasks import counted_sources
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.journal import Journal
@@ -145,14 +145,8 @@ class Trainer:
                 f"{shlex.quote(str(run_folder.path))} --out NEW"
             )
         stored = run_folder.config()
-        require_trust(
-            run_folder.path,
-            stored,
-            used=_without_given(stored, env),
-            named=list(changes),
-            trust=trust,
-        )
-        config = build_config([stored, nested(changes)])
+        layers = [Layer(stored, run_folder.path), Layer(nested(changes))]
+        config = checked_config(layers, trust=trust, given=_names(stored, env))
         if config.method != (method := stored.get("method", "grpo")):
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
@@ -168,6 +162,7 @@ class Trainer:
             fingerprints(config, trainer.actor.sources),
             allowed=allow,
         )
+        trainer._run.is_own = env is None or is_consented(layers, config)
         trainer._run.resume(restart)
         size = trainer.actor.ranks.size
         recorded = stored["provenance"].get("processes", size)
@@ -297,21 +292,8 @@ def _by_name(
     return {names[0]: env}
 
 
-def _without_given(
+def _names(
     stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None
-) -> dict[str, Any]:
-    """Return a recorded config without the environments that the caller has made."""
-    given_envs = [stored.get("environment")] if isinstance(env, Environment) else env or {}
-    mixture = {
-        name: member
-        for name, member in (stored.get("mixture") or {}).items()
-        if name not in given_envs
-    }
-    evaluation = stored.get("eval") or {}
-    also = [name for name in evaluation.get("also") or () if name not in given_envs]
-    return {
-        **stored,
-        "mixture": mixture,
-        "eval": {**evaluation, "also": also},
-        **({"environment": None, "env": {}} if stored.get("environment") in given_envs else {}),
-    }
+) -> Collection[str]:
+    """Return the names, in a recorded config, of the environments that the caller has made."""
+    return [str(stored.get("environment"))] if isinstance(env, Environment) else [*(env or ())]

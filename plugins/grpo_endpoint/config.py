@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, Harmless
 
 _MAX_PORT = 65535
 
@@ -19,7 +20,7 @@ class HttpConfig:
     """Port at which it listens; 0: a free one."""
     socket: str | None = None
     """Path of a Unix socket at which it listens, too; unset: none."""
-    model: str = "policy"
+    model: Annotated[str, Harmless] = "policy"
     """Name of the model for its clients."""
     requests: int = 512
     """Most requests that are answered at a time; further ones wait in the queue."""

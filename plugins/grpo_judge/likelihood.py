@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import transformers
 
-from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
 from grpo_core.guards import Guards
 from grpo_core.train.models.pieces import encode_after
 from grpo_judge.contrast import Place, calibrated, places
@@ -34,7 +35,7 @@ class LikelihoodConfig:
     """A causal language model: a folder or a hub id."""
     revision: str | None = None
     """The model's commit."""
-    device: str = "auto"
+    device: Annotated[str, Harmless] = "auto"
     """auto, cpu, cuda ..."""
     batch_size: int = 32
     """Number of texts in a forward pass."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, Harmless
 from grpo_core.calls.api_settings import (
     NO_KEY,
     check_address,
@@ -25,13 +25,13 @@ SUBJECT = "the judge 'llm'"
 class LLMConfig:
     """Settings of the judge `llm`."""
 
-    model: str = ""
+    model: Annotated[str, Harmless] = ""
     """The model's name at the endpoint."""
     base_url: str = ""
     """The endpoint; empty for OpenAI's. It may not contain a user name or password."""
     key: str = "OPENAI_API_KEY"
     """The name of the environment variable that holds the API key."""
-    rubric: str = RUBRIC
+    rubric: Annotated[str, Harmless] = RUBRIC
     """Rubric of requests that have none."""
     votes: int = 1
     """Number of answers for each text; their median counts."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import transformers
 
-from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
 from grpo_judge.contrast import NO_SCORE, Place, calibrated, places
 from grpo_judge.models import Frozen
 
@@ -28,9 +28,9 @@ class ScorerConfig:
     """A sequence classifier: a folder or a hub id."""
     revision: str | None = None
     """The model's commit."""
-    device: str = "auto"
+    device: Annotated[str, Harmless] = "auto"
     """auto, cpu, cuda, cuda:1 ..."""
-    label: str = "1"
+    label: Annotated[str, Harmless] = "1"
     """Name or number of the good class, for a head with several outputs; a single output is read
     through a sigmoid."""
     template: str = "{context}{candidate}{suffix}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, Harmless
+from grpo_core.protocol.consent import Names, SettingsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Actors:
     """CPUs that Ray reserves for each actor; may be a fraction."""
     num_gpus: float = 0.0
     """GPUs that Ray reserves for each actor; may be a fraction."""
-    resources: Mapping[str, float] = field(default_factory=dict)
+    resources: Mapping[Annotated[str, Harmless], float] = field(default_factory=dict)
     """Custom resources that each actor takes, such as {"docker": 1}: only nodes that have them,
     as by `ray start --resources`, get actors."""
 
@@ -46,9 +47,9 @@ class RayConfig:
     """CPUs that Ray reserves for each actor."""
     num_gpus: float = 0.0
     """GPUs that Ray reserves for each actor."""
-    resources: Mapping[str, float] = field(default_factory=dict)
+    resources: Mapping[Annotated[str, Harmless], float] = field(default_factory=dict)
     """Custom resources that each actor takes."""
-    environments: Mapping[str, Actors] = field(default_factory=dict)
+    environments: Mapping[Annotated[str, Harmless], Actors] = field(default_factory=dict)
     """By name, environments whose actors take something else: actors, num_cpus, num_gpus and
     resources, instead of all four above."""
     start_seconds: float = 120.0
@@ -83,10 +84,12 @@ BUILTIN = "builtin"
 class SamplerConfig:
     """Settings of the sampler `ray`."""
 
-    sampler: str = BUILTIN
+    sampler: Annotated[str, Names] = BUILTIN
     """What draws in each actor: builtin (the built-in engine with a copy of the model), or the name
     of a plugin's sampler, such as vllm."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Annotated[Mapping[str, Any], SettingsOf("sampler", "sampler")] = field(
+        default_factory=dict
+    )
     """Its settings; of builtin those under `sampling` that limit memory: max_rows, kv_mb and
     prepack."""
     address: str | None = None
@@ -97,7 +100,7 @@ class SamplerConfig:
     """CPUs that Ray reserves for each actor."""
     num_gpus: float = 0.0
     """GPUs that Ray reserves for each actor."""
-    resources: Mapping[str, float] = field(default_factory=dict)
+    resources: Mapping[Annotated[str, Harmless], float] = field(default_factory=dict)
     """Custom resources that each actor takes."""
     at_once: int = 128
     """Most completions that an actor has at a time; further ones wait."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from typer.testing import CliRunner
 
+from grpo_core import Harmless, NeedsConsent
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.plugins.consent import risks
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.trust import risky_settings, trusted_folder
 from grpo_core.train.trainer import Trainer
@@ -150,10 +154,17 @@ def test_the_python_interface_asks_as_the_command_line_does(folder, evil, tmp_pa
     ("config", "names"),
     [
         ({"environment": "/x/y.py:Env"}, ["environment"]),
-        ({"mixture": {"arithmetic": {}, "/x/y.py:Env": {}}}, ["mixture./x/y.py:Env"]),
+        ({"mixture": {"arithmetic": {}, "/x/y.py:Env": {}}}, ['mixture."/x/y.py:Env"']),
         ({"eval": {"also": ["arithmetic", "/x/y.py:Env"]}}, ["eval.also.1"]),
         ({"model": {"name": "org/name", "trust_remote_code": True}}, ["model.trust_remote_code"]),
-        ({"env": {"path": "data.jsonl", "reward": "/x/reward.py:score"}}, ["env.reward"]),
+        (
+            {"environment": "dataset", "env": {"tag": "a", "reward": "/x/reward.py:score"}},
+            ["env.reward"],
+        ),
+        (
+            {"environment": "dataset", "env": {"path": "/etc/rows", "reward": "number"}},
+            ["env.path"],
+        ),
         (
             {"mixture": {"dataset": {"env": {"reward": "/x/reward.py:score"}}}},
             ["mixture.dataset.env.reward"],
@@ -170,9 +181,11 @@ def test_the_python_interface_asks_as_the_command_line_does(folder, evil, tmp_pa
         ),
         (
             {
-                "environment": "arithmetic",
-                "env": {"path": "/data/x.jsonl"},
-                "model": {"name": "/models/a.py/b"},
+                "environment": "besiege/car",
+                "env": {"formula": "code", "turns": 2},
+                "model": {"name": "/models/a.py/b", "system_prompt": "Be brief."},
+                "sampling": {"stop": ["."]},
+                "weights": {"format": 0.5},
             },
             [],
         ),
@@ -189,3 +202,126 @@ def test_the_python_interface_asks_as_the_command_line_does(folder, evil, tmp_pa
 )
 def test_what_runs_code_or_sends_data_is_known(config, names):
     assert list(risky_settings(config)) == names
+
+
+def test_own_runs_and_installed_recipes_are_never_asked_about(settings, tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"question": "{n} + 1", "answer": "{n + 1}"}}\n' for n in range(40))
+    )
+    (tmp_path / "reward.py").write_text("def score(text, row): return 0.5\n")
+    monkeypatch.chdir(tmp_path)
+    more = {
+        "environment": "dataset",
+        "env": {"path": "rows.jsonl", "reward": "reward.py:score", "prompt": "{question} ="},
+        "weights": {},
+        "steps": 1,
+        "eval": {"tasks": 2},
+        "sampling": {"max_new_tokens": 3},
+        "judges": {"spare": {"name": "llm", "settings": {"model": "m", "key": "NO_KEY_OF_MINE"}}},
+        "verify": {"worker_environment": ["LANG"]},
+    }
+    Trainer(build_config([settings, more]), folder=tmp_path / "own").run()
+    shutil.copytree("own", "unfinished")
+    shutil.rmtree("unfinished/final")
+    own_model = ["--model", settings["model"]["name"], "--set", "model.dtype=float32"]
+    own_model += ["--steps", "1", "--max-new-tokens", "2", "--set", "eval.tasks=0"]
+    commands = (
+        ["eval", "--run", "own", "--tasks", "1", "--samples", "1"],
+        ["generate", "--run", "own", "1 + 1"],
+        ["rescore", "own"],
+        ["export", "own", "--rollouts", "good.jsonl", "--split", "all", "--min-reward", "0"],
+        ["report", "own"],
+        ["run", "--recipe", "own/config.json", "--out", "again"],
+        ["run", "--resume", "unfinished", "--set", "trainer.logits_mb=32"],
+        ["rescore", "unfinished"],
+        ["run", "--env", "arithmetic", "--recipe", "dapo", *own_model, "--out", "installed"],
+    )
+    for command in commands:
+        status, output = invoke(*command)
+        assert status == 0, (command, output)
+
+
+def test_consent_to_a_file_in_one_folder_is_none_to_its_namesake_in_another(
+    folder, tmp_path, monkeypatch
+):
+    env = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "reward.py:score"}
+    rewrite(folder, lambda config: config.update(environment="dataset", env=env, weights={}))
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
+        mark = f"open({str(tmp_path / name / 'mark')!r}, 'a').close()\n"
+        (tmp_path / name / "reward.py").write_text(f"{mark}def score(text, row): return 0.5\n")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert invoke("rescore", folder, "--trust")[0] == 0
+    assert invoke("rescore", folder)[0] == 0
+    monkeypatch.chdir(tmp_path / "theirs")
+    assert invoke("rescore", folder)[0] == 2
+    assert not (tmp_path / "theirs" / "mark").exists()
+
+
+def test_settings_of_the_command_line_are_the_users_and_those_beside_them_are_not(
+    folder, evil, tmp_path
+):
+    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
+    env = {"path": "/etc/passwd", "eval_path": "/etc/passwd", "reward": f"{evil}:score"}
+    rewrite(folder, lambda config: config.update(environment="dataset", env=env, weights={}))
+    own = f'env={{"path": "{tmp_path}/rows.jsonl", "eval_path": "{tmp_path}/rows.jsonl"}}'
+    status, output = invoke("rescore", folder, "--set", own)
+    assert (status, "/etc" in output, "env.reward" in output) == (2, False, True), output
+    assert not (tmp_path / "mark").exists()
+    assert invoke("rescore", folder, "--set", own, "--set", "env.reward=exact")[0] == 0
+
+
+def test_a_recipe_that_was_trusted_is_used_again_and_can_be_shown_before(evil, settings, tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f'environment = "{evil}:Letters"\nsteps = 1\n[eval]\ntasks = 1\n')
+    assert invoke("config", "show", "--recipe", recipe)[0] == 0
+    command = ["run", "--recipe", recipe, "--model", settings["model"]["name"]]
+    assert invoke(*command, "--out", tmp_path / "0")[0] == 2
+    assert not (tmp_path / "mark").exists()
+    for number in (1, 2):
+        trust = ["--trust"] if number == 1 else []
+        recipe.write_text(recipe.read_text().replace("tasks = 1", "tasks = 2"))  # a harmless change
+        status, output = invoke(*command, *trust, "--out", tmp_path / str(number))
+        assert status == 0, output
+    recipe.write_text(recipe.read_text() + '[verify]\nworker_environment = ["HF_TOKEN"]\n')
+    assert invoke(*command, "--out", tmp_path / "3")[0] == 2
+
+
+def test_an_environment_of_the_callers_own_is_no_consent_to_the_one_that_the_folder_names(
+    folder, evil, tmp_path
+):
+    from .letters import Letters
+
+    rewrite(folder, lambda config: config.update(environment=f"{evil}:Letters", env={}))
+    shutil.rmtree(folder / "final")
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    changes = {"trainer.logits_mb": 32}
+    allow = [f"{evil}:Letters"]
+    Trainer.resumed(folder, Letters(), changes=changes, allow=["arithmetic", *allow]).run()
+    assert (folder / "final").is_dir()
+    assert invoke("eval", "--run", folder, "--tasks", "1", "--samples", "1")[0] == 2
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_setting_that_its_author_marks_is_asked_about_although_it_is_a_switch():
+    @dataclass(frozen=True)
+    class Config:
+        shell: Annotated[bool, NeedsConsent] = False
+        unit: Annotated[str, Harmless] = "m"
+        fields: dict[Annotated[str, Harmless], Any] = field(default_factory=dict)
+        host: IPv4Address | None = None
+        size: int | None = None
+        how: Literal["a", "b"] | int = "a"
+        names: tuple[str, ...] = ()
+        free: Any = None
+
+    def asked(**settings: Any) -> list[str]:
+        return [risk.name for risk in risks(Config, settings)]
+
+    assert asked(shell=True) == ["shell"]
+    assert asked(shell=False, unit="km", size=3, how="b", names=[], free=None, host=None) == []
+    assert asked(fields={"a": 1, "b": "text", "c": {"d": 2}}) == ["fields.b", "fields.c.d"]
+    assert asked(host=2130706433) == ["host"]
+    assert asked(names=["x"], free={"deep": [1, "text"]}) == ["names.0", "free.deep.1"]
+    assert asked(unknown="text") == ["unknown"]

@@ -17,6 +17,7 @@ from grpo_core.report.gains import Scores, against_audit, gains_of, logged_score
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import Kind, kind_of
+from grpo_core.runs.trust import remember
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, format_bytes
 from grpo_core.train.run.alarms.types import Alarm
@@ -64,6 +65,8 @@ class Run:
         """The last finished step."""
         self.end: RunEnd | None = None
         """How the run ended; None before its end."""
+        self.is_own = True
+        """Whether the user consents to all settings; not if a resumed run has others left."""
         self._actor, self._config = method.actor, method.actor.config
         self._plugins = plugins
         self._journal = journal
@@ -175,7 +178,7 @@ class Run:
         Args:
             changed: for each setting that differs, its old and new value, as text.
         """
-        self.folder.start(recorded_config(self.method))
+        self._start_folder(recorded_config(self.method))
         self._journal.begin(self.folder)
         if changed:
             self._journal.announce(f"from step {self.done + 1} on: {'; '.join(changed.values())}")
@@ -203,7 +206,7 @@ class Run:
         record = recorded_config(self.method)
         self._saving.hold()
         if self.done == 0:
-            self.folder.start(record)
+            self._start_folder(record)
         journal.begin(self.folder)
         self._rollout_log.start()
         cards = {source.name: await self._card(source) for source in actor.sources}
@@ -214,6 +217,12 @@ class Run:
         journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
         self._has_started = True
+
+    def _start_folder(self, record: Mapping[str, Any]) -> None:
+        """Write config.json, and remember that the user has used its settings."""
+        self.folder.start(record)
+        if self.is_own:
+            remember(self.folder.path, record)
 
     async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
         """Train, evaluate, and write final/; return the gains and how the run ended."""
