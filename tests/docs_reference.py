@@ -15,6 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOTS = [ROOT, *(ROOT / name for name in ("environments", "plugins", "sandbox"))]
 _SECTIONS = ("Args:", "Returns:", "Raises:")
+_MARKED = re.compile(
+    r"Annotated\[(\w+(?:\[[\w, ]+\])?), (?:Harmless|NeedsConsent|Names|SettingsOf\([^)]*\))\]"
+)
+"""A type with a mark for those who ask for consent, which is no part of the type."""
 
 
 def reference_rows(directive: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -55,6 +59,7 @@ def _fields(node: ast.ClassDef) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
         if name.startswith("_"):
             continue
         kind = re.sub(r"^ClassVar\[(.*)\]$", r"\1", _source(field.annotation))
+        kind = _MARKED.sub(r"\1", kind)
         meaning = _docstring_of(after)
         assert meaning, f"{node.name}.{name} has no docstring"
         rows.append((f"`{name}`", f"`{kind}`", _default(field.value), meaning))

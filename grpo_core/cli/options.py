@@ -116,7 +116,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Use a run folder although it names code or addresses "
+        help="Use a run folder or recipe although it names code, files or addresses "
         "that you have not used on this machine.",
     ),
 ]
