@@ -124,7 +124,7 @@ def continue_run(
         path: the run folder.
         settings: the values of --set.
         allow: the names of what may have changed since, or may be damaged.
-        trust: whether the folder is trusted although it names code (see `require_trust`).
+        trust: whether the command line has --trust (see `checked_config`).
         start_from: the name of an older checkpoint, or "start"; None for the newest checkpoint.
     """
     config = RunFolder.open(path).config()  # reports a wrong folder before torch is imported

@@ -48,7 +48,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "prompts_per_step": 2,
         "group_size": 2,
         "steps": 1,
-        "eval": {"tasks": 1},
+        "eval": {"tasks": 2},
         "sampling": {"max_new_tokens": 3},
     }
     Trainer(build_config([settings]), folder=root / "run").run()
@@ -338,3 +338,33 @@ def test_no_process_of_grpo_runs_or_reaches_what_a_stranger_names(kind, planted,
         check=False,
     )
     assert_refused(done.returncode, done.stdout + done.stderr, planted, listener[1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "RUN"),
+        ("plot", "RUN"),
+        ("compare", "RUN", "RUN"),
+        ("eval", "--run", "RUN", "--recorded"),
+        ("config", "show", "--recipe", "JSON"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_commands_that_only_look_load_nothing_and_need_no_consent(
+    command, planted, listener, monkeypatch
+):
+    everything: dict[str, Any] = {}
+    for kind in ("a judge", "a sampler", "an executor", "a tracker", "an estimator"):
+        everything = merged(everything, KINDS[kind][1](planted))
+    everything |= {
+        "environment": f"{planted.evil}:Letters",
+        "sandbox": {"name": f"{planted.evil}:Box"},
+    }
+    monkeypatch.setitem(KINDS, "everything", (command, lambda _: everything))
+    monkeypatch.chdir(planted.folder.parent)
+    done = CliRunner().invoke(app, command_of("everything", planted))
+    assert done.exit_code == 0, done.output
+    assert not (planted.folder.parent / "mark").exists()
+    assert not listener[1]
+    assert not (planted.folder.parent / "state").exists()

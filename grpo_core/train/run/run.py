@@ -219,10 +219,13 @@ class Run:
         self._has_started = True
 
     def _start_folder(self, record: Mapping[str, Any]) -> None:
-        """Write config.json, and remember that the user has used its settings."""
-        self.folder.start(record)
+        """Remember that the user uses the settings, and write config.json.
+
+        In this order, so that a run that is killed in between is not asked about later.
+        """
         if self.is_own:
             remember(self.folder.path, record)
+        self.folder.start(record)
 
     async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
         """Train, evaluate, and write final/; return the gains and how the run ended."""
