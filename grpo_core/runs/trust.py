@@ -41,7 +41,7 @@ class Layer:
     """The run folder or recipe that they come from; None: the command line, an installed recipe or
     the program itself, which are trusted."""
     content: Mapping[str, Any] | None = None
-    """All settings of that file, of which consent is remembered; None: `settings`."""
+    """All settings of that file, by which a run of this user is known; None: `settings`."""
 
 
 def risky_settings(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def risky_settings(settings: Mapping[str, Any]) -> dict[str, str]:
         The value of each such setting by its dotted name. For a switch such as
         `model.trust_remote_code` the value says what it is switched on for.
     """
-    return {risk.name: _located(risk.value) for risk in _risks(settings)}
+    return {risk.name: risk.value for risk in _risks(settings)}
 
 
 def checked_config(
@@ -67,7 +67,7 @@ def checked_config(
     """Return the config that the layers give together, if the user consents to all of it.
 
     What is checked is the merged and validated config, as it will be used. Consent that the user
-    gives with --trust is remembered.
+    gives with --trust is remembered; it holds for the settings that the command uses.
 
     Args:
         layers: the settings; a later layer wins.
@@ -119,29 +119,42 @@ def _check_consent(layers: Sequence[Layer], merged: Mapping[str, Any], *, trust:
             by_giver.setdefault(id(giver), []).append(risk)
     for layer in files:
         refused = by_giver.get(id(layer), ())
-        content = layer.settings if layer.content is None else layer.content
-        if not refused or is_remembered(content):
+        own = _risks(layer.settings if layer.content is None else layer.content)
+        # With another component of the command line, a setting may mean more than in the file.
+        is_of_file = {risk.path for risk in refused} <= {risk.path for risk in own}
+        if _is_recorded(refused) or (is_of_file and _is_recorded(own)):
             continue
         assert layer.file is not None
         if not trust:
             raise ConfigError(_message(layer.file, refused))
-        remember(layer.file, content)
+        _record(layer.file, refused)
 
 
 def remember(path: Path, settings: Mapping[str, Any]) -> None:
     """Record that this user has used the settings of a file that need consent.
 
-    Later commands on this file then need no --trust. If the state folder cannot be written, a
-    warning is logged and nothing is raised.
+    Later commands on this file then need no --trust.
     """
-    risky = risky_settings(settings)
-    file = _record_path(risky)
-    if not risky or os.path.isfile(file):
-        return
-    record = {"run": str(path.absolute()), "settings": risky, "time": int(time.time())}
+    _record(path, _risks(settings))
+
+
+def _record(path: Path, consented: Sequence[Risk]) -> None:
+    """Record consent to these settings of a file.
+
+    A second record holds where the files that they name from the present folder do not exist: then
+    there is nothing that could be used, and nothing to ask about. If the state folder cannot be
+    written, a warning is logged and nothing is raised.
+    """
+    written = {risk.name: risk.value for risk in consented}
+    located = {name: _located(value) for name, value in written.items()}
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(file, json.dumps(record, indent=2) + "\n")
+        for settings in (located, *([written] if written != located else [])):
+            file = _record_path(settings)
+            if not settings or os.path.isfile(file):
+                continue
+            record = {"run": str(path.absolute()), "settings": settings, "time": int(time.time())}
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(file, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         logging.getLogger(__name__).warning(
             "%s cannot be written (%s), so commands on this run will ask for --trust",
@@ -150,11 +163,11 @@ def remember(path: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def is_remembered(settings: Mapping[str, Any]) -> bool:
-    """Return whether this user has used exactly these settings that need consent, or none do."""
-    risky = risky_settings(settings)
+def _is_recorded(asked: Sequence[Risk]) -> bool:
+    """Return whether this user has used exactly these settings, or there are none."""
+    located = {risk.name: _located(risk.value) for risk in asked}
     # Where the home folder cannot be read, isfile() finds no record; Path.is_file() would raise.
-    return not risky or os.path.isfile(_record_path(risky))
+    return not located or os.path.isfile(_record_path(located))
 
 
 def trusted_folder() -> Path:
@@ -166,9 +179,9 @@ def trusted_folder() -> Path:
     return Path(state).expanduser() / "grpo" / "trusted"
 
 
-def _record_path(risky: Mapping[str, str]) -> Path:
+def _record_path(settings: Mapping[str, str]) -> Path:
     """Return the file that records consent to exactly this set of settings."""
-    digest = hashlib.sha256(json.dumps(risky, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return trusted_folder() / f"{digest}.json"
 
 

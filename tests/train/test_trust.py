@@ -239,6 +239,10 @@ def test_own_runs_and_installed_recipes_are_never_asked_about(settings, tmp_path
     for command in commands:
         status, output = invoke(*command)
         assert status == 0, (command, output)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # where the rows are not, which nothing here reads
+    status, output = invoke("rescore", tmp_path / "own", "--set", "weights.reward=0.5")
+    assert status == 0, output
 
 
 def test_consent_to_a_file_in_one_folder_is_none_to_its_namesake_in_another(
@@ -325,3 +329,30 @@ def test_a_setting_that_its_author_marks_is_asked_about_although_it_is_a_switch(
     assert asked(host=2130706433) == ["host"]
     assert asked(names=["x"], free={"deep": [1, "text"]}) == ["names.0", "free.deep.1"]
     assert asked(unknown="text") == ["unknown"]
+
+
+def test_trust_holds_for_what_the_command_used_and_not_for_the_rest_of_the_folder(folder, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
+    rows = {"path": str(tmp_path / "rows.jsonl"), "eval_path": str(tmp_path / "rows.jsonl")}
+    sampler = {"name": "vllm", "settings": {"args": ["--trust-remote-code"]}}
+    rewrite(
+        folder,
+        lambda config: config.update(environment="dataset", env=rows, weights={}, sampler=sampler),
+    )
+    assert invoke("rescore", folder)[0] == 2
+    assert invoke("rescore", folder, "--trust")[0] == 0
+    assert invoke("rescore", folder)[0] == 0
+    shutil.rmtree(folder / "final")
+    status, output = invoke("run", "--resume", folder)
+    assert (status, "sampler.settings.args.0 = --trust-remote-code" in output) == (2, True), output
+
+
+def test_a_harmless_setting_of_one_environment_is_asked_about_where_another_reads_it(
+    folder, evil, tmp_path
+):
+    rewrite(
+        folder,
+        lambda config: config.update(environment="fillin", env={"form": "causal"}, weights={}),
+    )
+    status, output = invoke("rescore", folder, "--set", "environment=dataset")
+    assert (status, "env.form = causal" in output) == (2, True), output
