@@ -504,7 +504,7 @@ class VerifyConfig(Section):
     worker_environment: Annotated[tuple[str, ...], Listed] = ()
     """Names of additional environment variables that workers inherit; keys and most other variables
     stay in the trainer."""
-    namespace: Literal["auto", "required", "off"] = "auto"
+    namespace: Annotated[Literal["auto", "required", "off"], NeedsConsent()] = "auto"
     """auto: workers get a process namespace of their own, in which they cannot see the trainer,
     where bubblewrap is installed and the system allows it; required: no run without; off: none."""
     max_error_rate: Fraction = 0.2

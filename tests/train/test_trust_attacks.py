@@ -231,6 +231,10 @@ KINDS: dict[str, tuple[tuple[str, ...], Change]] = {
         RECIPE,
         section("verify", lambda p: {"worker_environment": "HF_TOKEN"}),
     ),
+    "workers that see the trainer": (
+        RESCORE,
+        section("verify", lambda p: {"namespace": "off"}),
+    ),
     "where agents are listened to": (
         RESUME,
         section("endpoint", lambda p: {"name": "http", "settings": {"host": "0"}}),
