@@ -81,6 +81,8 @@ PUBLIC_MODULES = {
     "grpo_core.train.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
+    "grpo_core.calls.folders",  # its folder, removed whatever is in it
+    "grpo_core.calls.private_folder",  # and made so that no other user can enter it
     "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint
     "grpo_core.calls.api_settings",  # its address and key
     "grpo_core.calls.api_requests",  # its bound of new tokens
@@ -379,3 +381,44 @@ def test_listing_environments_loads_the_plugins_but_neither_their_environments_n
     assert "grpo_env_arithmetic" in loaded
     assert "grpo_env_arithmetic.env" not in loaded
     assert loaded & {"torch", "docker", "transformers"} == set()
+
+
+UNPICKLING = re.compile(
+    r"(?:^|\.)(?:\w*(?:gather|scatter|broadcast|send|recv)_object(?:_list)?"
+    r"|use_gather_object|shelve|marshal|dill|cloudpickle|joblib|Unpickler)(?:\.|$)"
+    r"|^(?:torch\.distributed\.(?:checkpoint|rpc)|multiprocessing)(?:\.|$)"
+    r"|(?:^|\.)pickle\.loads?$|^torch\.(?:load|package)$"
+)
+"""Names of what unpickles, of torch, accelerate, the standard library and others."""
+UNPICKLERS = {
+    ("grpo_core.kit.tasks", "pickle.loads"),  # of a task that it has pickled itself
+    ("grpo_core.train.run.checkpoint", "torch.load"),  # of tensors only, as asked below
+}
+
+
+def test_nothing_that_comes_from_another_process_is_unpickled() -> None:
+    """Processes, workers and servers exchange JSON and tensors."""
+    everything = CORE | {m: p for bundled in BUNDLED.values() for m, p in modules(bundled)}
+    found = {
+        (module, name)
+        for module, path in everything.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Import, ast.ImportFrom))
+        for name in (
+            [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [ast.unparse(node)]
+        )
+        if UNPICKLING.search(name)
+    }
+    assert found == UNPICKLERS
+    loads = [
+        ast.unparse(node)
+        for path in everything.values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
+    ]
+    assert loads
+    assert all("weights_only=True" in call for call in loads)

@@ -1,9 +1,10 @@
 """Start the processes of `--processes N` on this machine, and end them together.
 
 They get the variables of torchrun (RANK, WORLD_SIZE and so on), which `grpo_core.train.ranks`
-reads. `accelerate launch` and torchrun stand on the same variables, but the first starts one
-process on a CPU, both kill a process that saves for more than 30 seconds after Ctrl-C, and both
-print a traceback of their own.
+reads, and a private folder to meet in instead of a port that others could reach first.
+`accelerate launch` and torchrun stand on the same variables, but the first starts one process on a
+CPU, both kill a process that saves for more than 30 seconds after Ctrl-C, and both print a
+traceback of their own.
 
 Each process has a process group of its own, so that Ctrl-C reaches this one alone. The first
 process gets the signal; the others learn from it that a stop was requested.
@@ -14,9 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from typing import IO, Any, NoReturn
 import typer
 
 from grpo_core.calls.child import signal_name
+from grpo_core.calls.meeting_folder import VARIABLE, MeetingFolder, meeting_folder
 from grpo_core.cli.output import fail
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
@@ -41,8 +41,6 @@ _GRACE_SECONDS = 20.0
 """How long the others may go on after one has failed: they may fail for the same reason, and save.
 
 A process that was killed leaves nothing to wait for."""
-_PORTS = range(20_000, 32_000)
-"""Ports below those that systems hand out, so nobody gets one before the processes meet."""
 _TAIL_BYTES = 20_000
 """How much of the end of a failed process's output is kept."""
 _STOPPED = 128
@@ -96,12 +94,13 @@ def launch(count: int, *, folder: Path | None, more: Sequence[str] = ()) -> NoRe
         more: arguments to add to those of this command.
 
     Raises:
-        typer.Exit: always.
+        ConfigError: there is no place for the folder in which they meet.
+        typer.Exit: otherwise.
     """
     processes = _Processes(count, folder)
-    with processes.forwarding_signals():
+    with processes.forwarding_signals(), meeting_folder(count) as meeting:
         try:
-            processes.start([*sys.argv[1:], *more])
+            processes.start([*sys.argv[1:], *more], meeting)
             processes.wait()
         finally:
             processes.kill()
@@ -136,18 +135,16 @@ class _Processes:
     forwarded: int = 0
     """The number of the first signal that this process got; 0 for none."""
 
-    def start(self, arguments: Sequence[str]) -> None:
-        """Start them all."""
+    def start(self, arguments: Sequence[str], meeting: MeetingFolder) -> None:
+        """Start them all; they meet in a folder."""
         shared = {
             **os.environ,
             "WORLD_SIZE": str(self.count),
             "LOCAL_WORLD_SIZE": str(self.count),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            VARIABLE: str(meeting.path),
             _LAUNCHER: str(os.getpid()),
         }
         shared.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // self.count)))
-        shared.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # of a torchrun with one process
         for rank in range(self.count):
             self.started.append(_start(rank, arguments, shared))
         if self.forwarded:  # it came before there was a process to send it to
@@ -274,12 +271,3 @@ def _cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _free_port() -> int:
-    """Return a port on which the processes can meet."""
-    while True:
-        port = random.SystemRandom().choice(_PORTS)
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port

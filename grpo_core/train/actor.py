@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.calls.deadline import describe, within
@@ -283,7 +284,7 @@ class Actor:
                 tasks_P = await self.sources.tasks(keys[start : start + tasks_per_chunk])
                 judged, _ = await self.sample_and_verify(tasks_P, attempts=samples, params=params)
                 if audit:
-                    judged = self.ranks.gather(await self.sources.audited(self.ranks.share(judged)))
+                    judged = await self.audited(judged)
                 for group in judged:
                     on_group(group)
                 groups += judged
@@ -292,6 +293,15 @@ class Actor:
         if done:
             progress(done, total)
         return groups_per_list
+
+    async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
+        """Return the groups with the audits of their attempts; each process audits its share."""
+        own_groups = await self.sources.audited(self.ranks.share(groups))
+        verdicts_PG = self.ranks.gather([list(group.verdicts) for group in own_groups])
+        return [
+            replace(group, verdicts=verdicts_G)
+            for group, verdicts_G in zip(groups, verdicts_PG, strict=True)
+        ]
 
     @asynccontextmanager
     async def _turn_at_the_sampler(self, lap: Callable[[str], None]) -> AsyncIterator[None]:

@@ -6,7 +6,6 @@ import importlib.util
 import logging
 import math
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 from grpo_core import ConfigError, MissingExtraError
 from grpo_ray.config import Actors
+from grpo_ray.own import OwnCluster
 
 _logger = logging.getLogger(__name__)
 SPARE_CALLS = 8
@@ -31,8 +31,8 @@ class _Connection:
     users = 0
     """How many have joined and not left."""
     address: str | None = None
-    session_folder = ""
-    """Where the cluster that was started here keeps its logs; "" if it was not."""
+    own: OwnCluster | None = None
+    """The cluster that was started here; None if it was not."""
     is_owned = False
     """Whether the connection was made here."""
 
@@ -66,7 +66,7 @@ class Cluster:
         if self._joined:
             return
         if not _Connection.users:
-            _Connection.session_folder = _connect(self._address)
+            _Connection.own = _connect(self._address)
             _Connection.address = self._address
         elif _Connection.address != self._address:
             raise ConfigError(
@@ -86,8 +86,9 @@ class Cluster:
             import ray
 
             ray.shutdown()
-            if _Connection.session_folder:
-                shutil.rmtree(_Connection.session_folder, ignore_errors=True)
+            if _Connection.own is not None:
+                _Connection.own.close()
+                _Connection.own = None
 
     def room_for(self, actors: Actors) -> int:
         """Return how many such actors fit into the cluster when nothing else runs there."""
@@ -142,8 +143,8 @@ class Cluster:
         return f"{count} node{'s' if count != 1 else ''} with {amounts or 'no resources'}"
 
 
-def _connect(address: str | None) -> str:
-    """Connect to Ray; return the folder of logs if the cluster was started here, else "".
+def _connect(address: str | None) -> OwnCluster | None:
+    """Connect to Ray; return the cluster if it was started here.
 
     Raises:
         ConfigError: there is no cluster at the address, or it cannot be started.
@@ -156,24 +157,30 @@ def _connect(address: str | None) -> str:
     _keep_quiet()
     _Connection.is_owned = not ray.is_initialized()
     if not _Connection.is_owned:
-        return ""
+        return None
+    own = None if address else OwnCluster()
     try:
         _knock(address or "")
+        if own is not None:
+            own.prepare()
         with _own_sigterm():
-            context = ray.init(
+            ray.init(
                 address or "local",
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 configure_logging=False,
+                _temp_dir=None if own is None else str(own.folder),
             )
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        if own is not None:
+            own.close()
         place = f"at {address}" if address else "on this machine"
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"the Ray cluster {place} cannot be used: {reason:.400}; check the setting `address` "
             "and `ray status`"
         ) from None
-    return "" if address else str(context.address_info["session_dir"])
+    return own
 
 
 def _keep_quiet() -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import os
+import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +30,7 @@ from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
 from grpo_ray import pool as module
 from grpo_ray.config import Actors, RayConfig, SamplerConfig
 from grpo_ray.drawing import Drawing
+from grpo_ray.own import OwnCluster
 from grpo_ray.place import RayPlace
 from grpo_ray.sampler import RaySampler
 
@@ -351,3 +355,27 @@ def test_a_missing_ray_is_named_before_anything_is_loaded(monkeypatch: pytest.Mo
     config = build_config([{"environment": "arithmetic", "verify": {"executor": {"name": "ray"}}}])
     with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[ray\]'"):
         Sources.of(config, {})
+
+
+def test_a_cluster_of_a_run_has_a_private_folder_short_enough_for_sockets_and_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder for temporary files whose path is too long is passed over."""
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the user's cluster")
+    own = OwnCluster()
+    private = own.folder.parent
+    socket = own.folder / "session_2026-01-01_00-00-00_000000_4194304" / "sockets" / "plasma_store"
+    assert len(str(socket)) <= 107
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    own.close()
+    assert not private.exists()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    assert os.environ["RAY_AUTH_TOKEN"] == "of the user's cluster"
+    assert list(long.iterdir()) == []

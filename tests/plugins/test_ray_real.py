@@ -162,6 +162,59 @@ def test_a_run_starts_and_ends_a_cluster_and_ray_says_nothing(tmp_path: Path) ->
     assert processes_of_ray() <= before
 
 
+OWN = """
+import json, os, psutil, ray
+from grpo_ray.cluster import Cluster
+cluster = Cluster(None)
+cluster.join()
+ray.get(ray.remote(lambda: 1).remote())
+token = os.environ["RAY_AUTH_TOKEN"]
+processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+private = os.path.dirname(ray._private.worker._global_node.get_temp_dir_path())
+print(json.dumps({
+    "names": sorted({process.name() for process in processes}),
+    "addresses": sorted({
+        connection.laddr.ip.removeprefix("::ffff:")
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }),
+    "shows_token": any(token in " ".join(process.cmdline()) for process in processes),
+    "mode": os.stat(private).st_mode & 0o777,
+}))
+cluster.leave()
+cluster.join()
+print(json.dumps({"again": ray.get(ray.remote(lambda: 2).remote()), "same": private ==
+    os.path.dirname(ray._private.worker._global_node.get_temp_dir_path())}))
+cluster.leave()
+print(json.dumps({"left": os.path.exists(private), "mode": os.environ.get("RAY_AUTH_MODE")}))
+"""
+
+
+def test_a_cluster_of_a_run_belongs_to_the_run_alone(tmp_path: Path) -> None:
+    """Nothing listens on other addresses, no file of Ray's is at a place that can be foreseen, and it can start again."""
+    known = [Path("/tmp/ray"), tmp_path / ".ray"]
+    there = [path.exists() for path in known]
+    environment = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith("RAY_") and name != "TMPDIR"
+    }
+    done = subprocess.run(
+        [PYTHON, "-c", OWN], capture_output=True, text=True, timeout=300, check=False,
+        env={**environment, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    running, again, left = map(json.loads, done.stdout.splitlines())
+    assert {"gcs_server", "raylet"} <= set(running["names"])
+    assert running["addresses"] == ["127.0.0.1"]
+    assert not running["shows_token"]
+    assert running["mode"] == 0o700
+    assert again == {"again": 2, "same": False}
+    assert left == {"left": False, "mode": None}
+    assert [path.exists() for path in known] == there
+
+
 def tiny(folder: Path) -> Path:
     """A folder with a model that takes no time, made with the Python of this process."""
     from ..train.tiny import save_tiny

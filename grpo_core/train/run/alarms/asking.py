@@ -127,9 +127,8 @@ class Asking:
         """Return the groups with the audits of their attempts; none if there is no audit."""
         if type(source.env).audit is Environment.audit:
             return []
-        ranks = self._actor.ranks
         with kept_random_states():
-            return ranks.gather(await self._actor.sources.audited(ranks.share(groups)))
+            return await self._actor.audited(groups)
 
     async def reference_logprobs(self, source: Source) -> dict[str, float]:
         """Return the mean log-prob per token of the references of fixed held-out tasks, by task.

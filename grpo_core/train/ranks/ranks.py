@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -21,10 +20,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.train.ranks.exchange import exchange
+from grpo_core.train.ranks.joining import join
+from grpo_core.train.ranks.messages import from_json, to_json
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.05
-"""Seconds between two checks for processes that have not arrived."""
 BUCKET_BYTES = 64 * 2**20
 """Most bytes of the sums that `Ranks.add` makes at a time."""
 
@@ -42,17 +42,12 @@ class Ranks:
     """
 
     def __init__(self, *, meeting_seconds: float, on_cpu: bool = False) -> None:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-            from accelerate import PartialState
-
-            PartialState(cpu=on_cpu)
-        distributed = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if distributed else 0
-        self.size = dist.get_world_size() if distributed else 1
+        self._group = join(seconds=meeting_seconds, on_cpu=on_cpu)
+        self.rank = self._group.rank if self._group else 0
+        self.size = self._group.size if self._group else 1
         self.first = self.rank == 0
         """Whether this process writes files and output."""
         self._seconds = meeting_seconds
-        self._meetings = 0
 
     def share(self, items: Sequence[T]) -> list[T]:
         """Return this process's part of `items`, which have to be the same in all processes.
@@ -64,14 +59,21 @@ class Ranks:
     def gather(self, mine: Sequence[T]) -> list[T]:
         """Return the parts of all processes, in the order that `share` took them from.
 
+        They travel as JSON, so they hold what `messages` can write.
+
         Raises:
-            RunStoppedError: a process did not arrive in time.
+            RunStoppedError: a process did not arrive in time, or sent something else.
         """
         if self.size == 1:
             return list(mine)
+        message = to_json(list(mine))  # before the others wait in a collective
         self.meet()
-        parts: list[list[T]] = [[] for _ in range(self.size)]
-        dist.all_gather_object(parts, list(mine))
+        parts: list[list[T]] = []
+        for rank, text in enumerate(exchange(message)):
+            try:
+                parts.append(from_json(text))
+            except ValueError as error:
+                raise RunStoppedError(f"process {rank} sent what cannot be read: {error}") from None
         total = sum(map(len, parts))
         return [parts[place % self.size][place // self.size] for place in range(total)]
 
@@ -97,40 +99,24 @@ class Ranks:
                 part.copy_(total.view(part.shape))
 
     def meet(self) -> None:
-        """Wait for all processes, without a collective."""
-        for _ in self._wait_for_all():
-            time.sleep(_POLL_SECONDS)
+        """Wait for all processes, without a collective.
+
+        Raises:
+            RunStoppedError: a process did not arrive within `meeting_seconds`.
+        """
+        for pause in self._wait_for_all():
+            time.sleep(pause)
 
     async def arrive(self) -> None:
         """Wait for all processes as `meet` does, but without blocking the event loop.
 
         Work that this process has started, and its timeouts, do not have to wait for the others.
         """
-        for _ in self._wait_for_all():
-            await asyncio.sleep(_POLL_SECONDS)
+        for pause in self._wait_for_all():
+            await asyncio.sleep(pause)
 
-    def _wait_for_all(self) -> Iterator[None]:
-        """Yield until all processes have arrived; the caller sleeps between two checks.
-
-        Raises:
-            RunStoppedError: a process did not arrive within `meeting_seconds`.
-        """
-        if self.size == 1:
-            return
-        store = dist.distributed_c10d._get_default_store()
-        self._meetings += 1
-        name, deadline = f"grpo meeting {self._meetings}", time.monotonic() + self._seconds
-        store.set(f"{name} {self.rank}", "here")
-        for other in range(self.size):
-            while not store.check([f"{name} {other}"]):
-                if time.monotonic() > deadline:
-                    raise RunStoppedError(
-                        f"process {other} of {self.size} did not arrive within {self._seconds:g} s;"
-                        " look at its output, then use --resume"
-                    )
-                yield
-        if self._meetings > 1:  # all processes have left the previous meeting
-            store.delete_key(f"grpo meeting {self._meetings - 1} {self.rank}")
+    def _wait_for_all(self) -> Iterator[float]:
+        return iter(()) if self._group is None else self._group.wait_for_all(self._seconds)
 
 
 def _buckets(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
