@@ -73,6 +73,7 @@ def test_a_value_of_another_type_is_refused_before_the_others_wait_in_a_collecti
         b"", b"\x80\x04.", b"{", b"\xff", b'{"\\u0000": 1}', b'{"\\u0000": ["os.system", ["x"]]}',
         b'{"\\u0000": ["Verdict", [1]]}', b'{"\\u0000": ["tuple", 1]}', b"[" * 10**5,
         b'{"\\u0000": ["bytes", "?"]}', b'{"\\u0000": [["x"], 1]}', b'{"\\u0000": ["Path", 1]}',
+        b'{"\\u0000": ["q", "AAAA"]}', b'{"\\u0000": ["u", "AAAA"]}',
         b'{"\\u0000": ["dict", [[[], 1]]]}', b'{"\\u0000": ["Reward", [1,1,"",0,[2]]]}',
     ],
 )  # fmt: skip

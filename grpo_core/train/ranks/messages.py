@@ -7,7 +7,10 @@ exactly, also an infinite one and NaN.
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import json
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -33,6 +36,10 @@ _CLASSES: dict[str, type[Any]] = {
 _FIELDS = {kind: [field.name for field in fields(kind)] for kind in _CLASSES.values()}
 _JSON_FIELDS = {(Rollout, "returned"), (ToolCall, "arguments"), (Verdict, "detail")}
 """Fields with JSON data of any depth, which somebody else has checked."""
+_MANY = 16
+"""As many numbers are written as bytes, which takes a tenth of the time."""
+_CODES = {int: "biq", float: "d"}
+"""Their types in the module `array`, the shortest first."""
 _TAG = "\0"
 """The only key of an object that stands for something else than a dictionary."""
 
@@ -91,11 +98,20 @@ def _field(value: Any, name: str) -> Any:
     return dict(content) if isinstance(content, Mapping) else content
 
 
-def _items(values: Sequence[Any]) -> list[Any]:
-    """Return the items of a list or tuple; token ids and their like need no look at each."""
-    if set(map(type, values)) <= _PLAIN:
-        return list(values)
-    return [_written(value) for value in values]
+def _items(values: Sequence[Any]) -> Any:
+    """Return what is written for the items of a list or tuple, many numbers as their bytes."""
+    kinds = set(map(type, values))
+    if len(values) >= _MANY and kinds in ({int}, {float}):
+        for code in _CODES[kinds.pop()]:
+            with contextlib.suppress(OverflowError):
+                return {_TAG: [code, base64.b64encode(array(code, values)).decode()]}
+    return list(values) if kinds <= _PLAIN else [_written(value) for value in values]
+
+
+def _numbers(code: str, content: str) -> list[Any]:
+    numbers = array(code)
+    numbers.frombytes(base64.b64decode(content, validate=True))
+    return numbers.tolist()
 
 
 def _read(data: Any) -> Any:
@@ -123,4 +139,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "dict": lambda content: {_read(key): _read(item) for key, item in content},
     "bytes": lambda content: base64.b64decode(content, validate=True),
     "Path": Path,
+    **{code: functools.partial(_numbers, code) for code in "biqd"},
 }
