@@ -160,6 +160,23 @@ def _connect(address: str | None) -> OwnCluster | None:
         return None
     own = None if address else OwnCluster()
     try:
+        _start(address, own)
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
+    return own
+
+
+def _start(address: str | None, own: OwnCluster | None) -> None:
+    """Call `ray.init`, for the cluster at the address or for one in a folder of its own.
+
+    Raises:
+        ConfigError: it fails.
+    """
+    import ray
+
+    try:
         _knock(address or "")
         if own is not None:
             own.prepare()
@@ -171,16 +188,13 @@ def _connect(address: str | None) -> OwnCluster | None:
                 configure_logging=False,
                 _temp_dir=None if own is None else str(own.folder),
             )
-    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-        if own is not None:
-            own.close()
+    except Exception as error:  # noqa: BLE001 - Ray raises bare ones, too, as for a slow start
         place = f"at {address}" if address else "on this machine"
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"the Ray cluster {place} cannot be used: {reason:.400}; check the setting `address` "
             "and `ray status`"
         ) from None
-    return own
 
 
 def _keep_quiet() -> None:
