@@ -40,7 +40,7 @@ def make_private_folder(
     reasons = []
     for parent in dict.fromkeys(filter(None, parents)):
         try:
-            return _make(prefix, os.path.abspath(parent), most_bytes, fill)
+            return _make(prefix, Path(parent).resolve(), most_bytes, fill)
         except OSError as error:
             reasons.append(f"{parent}: {error.strerror or error}")
     raise ConfigError(
@@ -56,8 +56,8 @@ def usual_parent() -> str | None:
         return None
 
 
-def _make(prefix: str, parent: str, most_bytes: int | None, fill: Callable[[Path], None]) -> Path:
-    for folder in (Path(parent).resolve(), *Path(parent).resolve().parents):
+def _make(prefix: str, parent: Path, most_bytes: int | None, fill: Callable[[Path], None]) -> Path:
+    for folder in (parent, *parent.parents):
         _refuse_if_others_rule(folder)
     path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
@@ -66,7 +66,7 @@ def _make(prefix: str, parent: str, most_bytes: int | None, fill: Callable[[Path
         if most_bytes is not None and len(os.fsencode(path)) > most_bytes:
             raise OSError(f"{path} is longer than {most_bytes} bytes")
         fill(path)
-    except OSError:
+    except BaseException:
         remove_folder(path)
         raise
     return path

@@ -69,6 +69,17 @@ def test_a_parent_that_all_may_write_needs_the_sticky_bit(tmp_path: Path) -> Non
     assert make(shared).parent == shared
 
 
+@AS_ROOT
+def test_a_link_of_another_user_is_followed_once_and_cannot_be_turned_later(tmp_path: Path) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    theirs.mkdir()
+    mine.mkdir()
+    (theirs / "link").symlink_to(mine)
+    os.chown(theirs, 1001, 1001)
+    folder = make(theirs / "link")
+    assert folder.parent == mine
+
+
 def test_a_path_that_is_too_long_for_sockets_is_passed_over(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 60)
     long.mkdir()

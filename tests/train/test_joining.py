@@ -59,6 +59,7 @@ def test_a_pickle_is_not_loaded(tmp_path: Path) -> None:
     assert not planted.exists()
 
 
+@pytest.mark.slow
 def test_a_value_of_another_type_is_refused_before_the_others_wait_in_a_collective(
     tmp_path: Path,
 ) -> None:
@@ -128,6 +129,7 @@ def stranger() -> Iterator[list[int]]:
             connection.close()
 
 
+@pytest.mark.slow
 def test_a_stranger_who_connects_in_the_place_of_a_process_is_not_talked_to(tmp_path: Path) -> None:
     """Which of two processes connects to the other depends on their ports, so it is tried until the stranger is in."""
     for attempt in range(8):
@@ -141,6 +143,7 @@ def test_a_stranger_who_connects_in_the_place_of_a_process_is_not_talked_to(tmp_
         assert "another program has connected in its place" in text
 
 
+@pytest.mark.slow
 def test_a_process_with_another_secret_or_none_is_refused(tmp_path: Path) -> None:
     """Two processes that meet at one address, each with a secret of its own."""
     script = (
@@ -164,16 +167,19 @@ def test_a_process_with_another_secret_or_none_is_refused(tmp_path: Path) -> Non
             assert "GRPO_SECRET" in text
 
 
+@pytest.mark.slow
 def test_a_secret_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
     texts = by_environment("joined", tmp_path / "log", GRPO_SECRET="hunter2")
     assert all("GRPO_SECRET has 7 characters" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_ever_for_a_process_that_died_before_they_met(tmp_path: Path) -> None:
     first, second = results("dead", tmp_path / "log")
     assert second is None
     assert "process 1 of 2 did not arrive within 2 s" in first
 
 
+@pytest.mark.slow
 def test_three_processes_meet(tmp_path: Path) -> None:
     assert results("joined", tmp_path / "log", count=3) == [[0, 1, 2]] * 3
