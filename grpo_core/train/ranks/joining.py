@@ -61,7 +61,7 @@ def join(*, seconds: float, on_cpu: bool) -> Group | None:
     """Return the group of processes that this one belongs to; None if it is alone.
 
     Args:
-        seconds: how long to wait for the last process on this machine.
+        seconds: how long to wait for the last process.
         on_cpu: True if the model is on the CPU, even where an accelerator is present.
 
     Raises:
@@ -79,6 +79,7 @@ def join(*, seconds: float, on_cpu: bool) -> Group | None:
         elif is_ready or _join_by_environment(on_cpu=on_cpu):
             rank, size = dist.get_rank(), dist.get_world_size()
             group = Group(rank, size, MeetingsInStore(rank, size))
+            _wait(group, seconds)  # NCCL itself does not, and the proof has a deadline
         else:
             return None
         prove_membership(secret)
@@ -95,12 +96,16 @@ def _join_in(folder: MeetingFolder, *, seconds: float, on_cpu: bool) -> Group:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     group = Group(rank, size, MeetingsInFile(folder.arrivals, rank, size))
     # Ports are opened when all are there, so that little time is left to connect to one of them.
-    for pause in group.wait_for_all(seconds):
-        time.sleep(pause)
+    _wait(group, seconds)
     _listen_on_this_machine_only()
-    store = dist.FileStore(str(folder.store), size)
+    store = dist.FileStore(str(folder.store), size)  # type: ignore[attr-defined]
     PartialState(cpu=on_cpu, store=store, rank=rank, world_size=size)
     return group
+
+
+def _wait(group: Group, seconds: float) -> None:
+    for pause in group.wait_for_all(seconds):
+        time.sleep(pause)
 
 
 def _join_by_environment(*, on_cpu: bool) -> bool:

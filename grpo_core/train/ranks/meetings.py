@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -78,7 +79,7 @@ class MeetingsInStore(Meetings):
         if self._number > 1:  # all processes have left the previous meeting
             self._store().delete_key(self._key(self._rank, self._number - 1))
 
-    def _store(self) -> dist.Store:
+    def _store(self) -> Any:
         return dist.distributed_c10d._get_default_store()
 
     def _key(self, rank: int, number: int) -> str:
