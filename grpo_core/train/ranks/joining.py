@@ -69,7 +69,7 @@ def join(*, seconds: float, on_cpu: bool) -> Group | None:
         RunStoppedError: a process did not come, or does not have the secret.
     """
     is_ready = dist.is_available() and dist.is_initialized()
-    if not is_ready and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not is_ready and int(os.environ.get("WORLD_SIZE", "1")) <= 1:
         return None
     if _Joined.group is None:
         folder = None if is_ready else MeetingFolder.of_this_process()
