@@ -78,6 +78,7 @@ PUBLIC_MODULES = {
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
     "grpo_core.plugins.versions",  # a check before an import inside a function
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
+    "grpo_core.train.models.loading",  # what libraries raise while they load a model
     "grpo_core.train.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
@@ -259,6 +260,46 @@ def test_a_foreign_package_is_imported_by_its_own_plugin_only(owner: str, packag
         m: p for name, bundled in BUNDLED.items() if name != owner for m, p in modules(bundled)
     }
     assert {module for module, path in everything.items() if package in tops(path)} == set()
+
+
+def test_whether_code_of_a_model_may_run_is_said_wherever_one_is_loaded() -> None:
+    """transformers would ask on the terminal; peft and the classes of one architecture know no such argument."""
+    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
+    calls = [
+        (module, node)
+        for module, path in everything.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("from_pretrained", "from_config")
+        and "peft." not in ast.unparse(node.func)
+    ]
+    assert len(calls) >= 8
+    unsaid = {
+        f"{module}: {ast.unparse(call.func)}"
+        for module, call in calls
+        if not {"trust_remote_code", None} & {keyword.arg for keyword in call.keywords}
+    }
+    assert unsaid == set()
+
+
+def test_nothing_is_unpickled_but_tensors() -> None:
+    """Of torch.load only `weights_only=True`, of pickle only copies and the names of its errors."""
+    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
+    calls = [
+        (module, ast.unparse(node.func), ast.unparse(node))
+        for module, path in everything.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+    assert [call for _, name, call in calls if name == "torch.load"]
+    assert [
+        (module, call)
+        for module, name, call in calls
+        if (name == "torch.load" and "weights_only=True" not in call)
+        or name in ("pickle.load", "pickle.loads", "pickle.Unpickler", "numpy.load", "joblib.load")
+        if not call.startswith("pickle.loads(pickle.dumps(")  # a copy of an object of this process
+    ] == []
 
 
 PRINTERS = {

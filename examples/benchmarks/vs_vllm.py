@@ -139,7 +139,8 @@ def main() -> None:
 
     from grpo_core.config.overrides import nested
     from grpo_core.train.models.device import pick_device, pick_dtype
-    from grpo_core.train.models.load import local_folder, resolve
+    from grpo_core.train.models.load import resolve
+    from grpo_core.train.models.source import local_folder
 
     model = local_folder(resolve(options.model))
     dtype = str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch.")

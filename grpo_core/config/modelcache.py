@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from grpo_core.config.model_files import shards_of
+from grpo_core.protocol.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def cached_models() -> list[CachedModel]:
     converted = (
         CachedModel(folder.name, str(folder))
         for folder in sorted(models_folder().glob("[!.]*"))
-        if folder.is_dir() and not missing_files(folder)
+        if folder.is_dir() and _is_complete(folder)
     )
     return [*converted, *_hub_models()]
 
@@ -98,13 +100,23 @@ def missing_files(folder: Path) -> list[str]:
     """Return the names of the files that a model folder lacks; empty if it is complete.
 
     They may be config.json, the weights or some of the weights' shards.
+
+    Raises:
+        UserError: the index of the shards is damaged.
     """
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     for index in sorted(folder.glob("*.index.json")):
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        return missing + [shard for shard in shards if not (folder / shard).is_file()]
+        return missing + [name for name in shards_of(index) if not (folder / name).is_file()]
     has_weights = any(folder.glob("*.safetensors")) or (folder / "pytorch_model.bin").is_file()
     return missing if has_weights else [*missing, "model.safetensors"]
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether nothing is missing in a model folder and nothing in it is damaged."""
+    try:
+        return not missing_files(folder)
+    except UserError:
+        return False
 
 
 def _hub_models() -> Iterator[CachedModel]:
@@ -117,7 +129,7 @@ def _hub_models() -> Iterator[CachedModel]:
         name = repo.name.removeprefix("models--").replace("--", "/")
         for ref in sorted(path for path in (repo / "refs").glob("**/*") if path.is_file()):
             snapshot = repo / "snapshots" / ref.read_text(encoding="utf-8").strip()
-            if not missing_files(snapshot):
+            if _is_complete(snapshot):
                 revision = ref.relative_to(repo / "refs").as_posix()
                 yield CachedModel(
                     name if revision == "main" else f"{name}@{revision}", str(snapshot)

@@ -18,6 +18,7 @@ import transformers
 
 from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
 from grpo_core.guards import Guards
+from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.pieces import encode_after
 from grpo_judge.contrast import Place, calibrated, places
 from grpo_judge.models import Frozen
@@ -67,18 +68,16 @@ class Likelihood:
             )
         if config.batch_size < 1:
             raise ConfigError("the judge 'likelihood' needs a batch_size of at least 1")
-        try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                config.model, revision=config.revision
-            )
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                config.model, revision=config.revision
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"the judge's model {config.model!r} is not a causal language model: "
-                f"{str(error).splitlines()[0]}"
-            ) from None
+        source = {"revision": config.revision, "trust_remote_code": False}
+        with loading_errors(config.model, "loaded as a judge"):
+            try:
+                model = transformers.AutoModelForCausalLM.from_pretrained(config.model, **source)
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
+            except (OSError, ValueError) as error:
+                raise ConfigError(
+                    f"the judge's model {config.model!r} is not a causal language model: "
+                    f"{str(error).splitlines()[0]}"
+                ) from error
         self._frozen = Frozen(model, config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:

@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
+from grpo_core.train.models.loading import loading_errors
 from grpo_judge.contrast import NO_SCORE, Place, calibrated, places
 from grpo_judge.models import Frozen
 
@@ -70,30 +71,32 @@ class Scorer:
                 f"the judge 'scorer' cannot fill its template {config.template!r}; put "
                 "{context}, {candidate} and {suffix} into it, and double all other braces"
             ) from None
-        try:
-            shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}"
-            ) from None
+        source = {"revision": config.revision, "trust_remote_code": False}
+        with loading_errors(config.model, "loaded as a judge"):
+            try:
+                shape = transformers.AutoConfig.from_pretrained(config.model, **source)
+            except (OSError, ValueError) as error:
+                raise ConfigError(
+                    f"the judge's model {config.model!r} cannot be read: "
+                    f"{str(error).splitlines()[0]}"
+                ) from error
         architectures = list(shape.architectures or ["no architecture"])
         if not any(name.endswith(HEAD) for name in architectures):
             raise ConfigError(
                 f"the judge's model must be a sequence scorer (a model ...{HEAD}); "
                 f"{config.model!r} is {', '.join(architectures)}"
             )
-        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-            config.model, revision=config.revision, output_loading_info=True
-        )
+        with loading_errors(config.model, "loaded as a judge"):
+            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+                config.model, output_loading_info=True, **source
+            )
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
         if info["missing_keys"]:
             raise ConfigError(
                 f"the judge's model {config.model!r} has no trained head: its files lack "
                 f"{sorted(info['missing_keys'])[0]}"
             )
         self._frozen = Frozen(model, config)
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-            config.model, revision=config.revision
-        )
         self._tokenizer.truncation_side = "left"
         self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
         self._label = _label_index(config, model.config)

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.train.models.load import local_folder, resolve
+from grpo_core.train.models.load import resolve
+from grpo_core.train.models.source import local_folder
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.prompts import RUBRIC, messages

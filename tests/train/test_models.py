@@ -20,7 +20,8 @@ from grpo_core.protocol.errors import UserError
 from grpo_core.train import actor as actor_module
 from grpo_core.train.models import device as device_module
 from grpo_core.train.models.device import pick_device, pick_dtype
-from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.templates import end_token_ids
 
 from .fakes import Hub, write_gguf
 from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
@@ -136,7 +137,7 @@ def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:
     (tiny_folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
     with pytest.raises(
         UserError,
-        match=r"^model '.*' cannot be loaded as a causal language model: [^\n]*no-such-architecture[^\n]*$",
+        match=r"^model '.*' cannot be loaded: [^\n]*no-such-architecture[^\n]*$",
     ):
         load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
 

@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--out", default="$out")
     options = parser.parse_args()
 
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=False)
     with opened(ENVIRONMENT, SETTINGS) as env:
         functions, weights = reward_functions(env$end_ids)
         trainer = GRPOTrainer(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from grpo_core.config.settings import LoraConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.train.models.load import ModelSource
+from grpo_core.train.models.adapter_files import check_adapter
+from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.models.reference import ADAPTER
+from grpo_core.train.models.source import ModelSource
 from grpo_core.train.models.swapped import swapped
 
 ALL_LINEAR = ("all-linear",)
@@ -44,24 +47,32 @@ def add_adapter(
         task_type=task,
         revision=source.revision,
     )
+    if source.adapter_path is not None:
+        return _continue_adapter(base, config, source)
     try:
         with quiet_loading():
-            if source.adapter_path is None:
-                return peft.get_peft_model(base, lora)
-            stored = peft.PeftConfig.from_pretrained(source.adapter_path)
-            if isinstance(stored, peft.LoraConfig):
-                stored.lora_dropout = config.dropout
-            model = peft.PeftModel.from_pretrained(
-                base, source.adapter_path, is_trainable=True, config=stored
-            )
-            trained = model.active_adapter
-            model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
-            model.set_adapter(trained)  # up to peft 0.18 loading another one freezes it
-            return model
+            return peft.get_peft_model(base, lora)
     except ValueError as error:
         raise ConfigError(
             f"lora.targets={config.targets!r} does not fit the model: {error}"
         ) from None
+
+
+def _continue_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
+    """Return `base` with the adapter that the source brings, and a frozen copy of it."""
+    import peft
+
+    path = str(source.adapter_path)
+    check_adapter(base, Path(path), source.name)
+    with loading_errors(source.name, "loaded with its adapter"), quiet_loading():
+        stored = peft.PeftConfig.from_pretrained(path)
+        if isinstance(stored, peft.LoraConfig):
+            stored.lora_dropout = config.dropout
+        model = peft.PeftModel.from_pretrained(base, path, is_trainable=True, config=stored)
+        trained = model.active_adapter
+        model.load_adapter(path, adapter_name=ADAPTER, is_trainable=False)
+        model.set_adapter(trained)  # up to peft 0.18 loading another one freezes it
+        return model
 
 
 def continued_settings(model: Any) -> dict[str, Any]:

@@ -129,7 +129,9 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
     folder_name, names = str(gguf.parent), {"gguf_file": gguf.name}
     # The conversion has a progress bar that cannot be switched off, so stderr is redirected.
     with quiet_loading(), contextlib.redirect_stderr(io.StringIO()):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder_name, **names)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder_name, **names, trust_remote_code=False
+        )
         if wheel.digits_apart:
             _split_digits(tokenizer)
         load_whole(
@@ -138,6 +140,7 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
             **names,
             **unpacking_arguments(),
             dtype=torch.bfloat16,
+            trust_remote_code=False,
         ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 

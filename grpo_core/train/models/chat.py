@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from jinja2 import TemplateError
-
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.tool_calls import (
@@ -22,7 +20,9 @@ from grpo_core.protocol.tool_calls import (
     text_beside_calls,
 )
 from grpo_core.protocol.types import Message, ToolCall
-from grpo_core.train.models.pieces import decode, encode_after
+from grpo_core.train.models.guarded import TrialError
+from grpo_core.train.models.pieces import decode, encode_after, tokenizer_errors
+from grpo_core.train.models.templates import write_chat
 
 _LAST_MESSAGE_MARK = "WHAT THE POLICY SAID 7c94f1"
 """Stands for the policy's last message while a template is rendered around it.
@@ -68,7 +68,8 @@ def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> t
             "a prompt holds half of a surrogate pair, which is not valid text and has no tokens; "
             f"remove it: {text!a:.200}"
         )
-    return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
+    with tokenizer_errors():
+        return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
 def render(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> str:
@@ -286,17 +287,14 @@ def _render_dicts(
             *dicts[int(dicts[0]["role"] == "system") :],
         ]
     try:
-        return str(
-            tokenizer.apply_chat_template(
-                list(dicts),
-                tools=list(frame.tools) or None,
-                add_generation_prompt=add_generation_prompt,
-                tokenize=False,
-                **frame.arguments,
-            )
+        return write_chat(
+            tokenizer,
+            dicts,
+            tools=frame.tools,
+            add_generation_prompt=add_generation_prompt,
+            arguments=frame.arguments,
         )
-    # TypeError: a template argument has the name of an argument of the tokenizer.
-    except (TemplateError, TypeError) as error:
+    except TrialError as error:
         raise ConfigError(
             f"the model's chat template refuses the prompt: {error}; see model.chat_template and "
             "model.chat_template_args"

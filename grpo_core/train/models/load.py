@@ -6,45 +6,39 @@ The value is an alias, a folder or a hub id.
 
 from __future__ import annotations
 
-import json
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
-from jinja2 import TemplateError
 
 from grpo_core.config import modelcache
-from grpo_core.config.config import RunConfig
-from grpo_core.protocol.errors import ConfigError, UnknownNameError, UserError, did_you_mean
-from grpo_core.runs.seal import DamagedError, check_manifest
-from grpo_core.train.models import bundled, hub, quantized
-from grpo_core.train.models.device import free_memory
+from grpo_core.config.model_files import check_files, check_kind, read_json
+from grpo_core.protocol.errors import UnknownNameError, UserError, did_you_mean
+from grpo_core.runs.seal import MANIFEST, DamagedError, check_manifest
+from grpo_core.train.models import bundled, guarded, hub, quantized
+from grpo_core.train.models.fitting import check_stored
+from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import load_whole, quiet_loading
+from grpo_core.train.models.source import (
+    ModelSource,
+    auto_class,
+    description,
+    is_masked,
+    loading_arguments,
+    local_folder,
+)
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSource:
-    """Names a model that `load_model` finds without a network."""
-
-    name: str
-    """The name as the user wrote it."""
-    path: str
-    """A folder, or a hub id whose files are in the hub's cache."""
-    revision: str | None = None
-    """Branch, tag or commit of a hub id; None for the default."""
-    trust_remote_code: bool = False
-    """Whether the model's own Python code may be run."""
-    gguf_file: str | None = None
-    """File name of the weights, if they are a single GGUF file in the folder."""
-    adapter_path: str | None = None
-    """A peft adapter that belongs on top of the model at `path`."""
+SETTINGS_OF_TOKENIZERS = (
+    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    "processor_config.json",
+)
+ADAPTER = "adapter_config.json"
 
 
 def resolve(
@@ -61,18 +55,15 @@ def resolve(
     Raises:
         UserError: there is no such model, or it is damaged or cannot be fetched.
     """
+    guarded.prepare()
     report = Report(enabled=progress)
     if name in modelcache.ALIASES:
         return _from_alias(modelcache.ALIASES[name], report=report)
-    path = Path(name).expanduser()
-    if path.exists():
-        return _from_path(name, path, trust_remote_code=trust_remote_code, progress=progress)
+    with loading_errors(name, "found"):
+        path = Path(name).expanduser()
+        if os.path.exists(path):  # unlike Path.exists, this is False for an invalid name
+            return _from_path(name, path, trust_remote_code=trust_remote_code, progress=progress)
     return _from_hub(name, trust_remote_code=trust_remote_code, refresh=refresh, report=report)
-
-
-def local_folder(source: ModelSource) -> str:
-    """Return the folder that holds the files of `source`."""
-    return source.path if Path(source.path).is_dir() else hub.snapshot(source.path, source.revision)
 
 
 def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
@@ -83,17 +74,33 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
     adapter_has_tokenizer = source.adapter_path is not None and any(
         (Path(source.adapter_path) / file).is_file() for file in TOKENIZER_FILES
     )
-    arguments = {} if adapter_has_tokenizer else _source_arguments(source)
-    try:
+    arguments = loading_arguments(source)
+    if adapter_has_tokenizer:
+        arguments.pop("gguf_file", None)
+    with loading_errors(source.name, "loaded as a tokenizer"):
+        folder = Path(str(source.adapter_path) if adapter_has_tokenizer else local_folder(source))
+        check_files(folder)
+        for name in SETTINGS_OF_TOKENIZERS:
+            if (folder / name).is_file():
+                read_json(folder / name)
+        _try_tokenizer(folder / "tokenizer.json")
         with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                source.adapter_path if adapter_has_tokenizer else local_folder(source), **arguments
-            )
-    except (OSError, ValueError) as error:
-        raise _loading_error(source, "tokenizer", error) from error
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **arguments)
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _try_tokenizer(path: Path) -> None:
+    """Raise UserError if a tokenizer.json fails, or takes too long with some text."""
+    if path.is_file():
+        try:
+            guarded.try_tokenizer(path)
+        except guarded.TrialError as error:
+            raise UserError(
+                f"the tokenizer in {path} cannot be used: {error}; get the file again, or take "
+                "another model"
+            ) from error
 
 
 def load_model(
@@ -116,107 +123,22 @@ def load_model(
         UserError: the model cannot be loaded.
     """
     masked = is_masked(source, kind)
-    arguments = _source_arguments(source) | {"dtype": dtype}
+    check_stored(source, masked=masked)
+    arguments = loading_arguments(source) | {"dtype": dtype}
     if quantization != "none":
         arguments |= quantized.loading_arguments(
             source.name, quantization, dtype, device, gguf=source.gguf_file is not None
         )
     elif source.gguf_file is not None:
         arguments |= quantized.unpacking_arguments()
-    try:
-        model = load_whole(_auto_class(masked=masked), local_folder(source), **arguments)
-    except (OSError, ValueError) as error:
-        raise _loading_error(
-            source, f"{'masked' if masked else 'causal'} language model", error
-        ) from error
+    with loading_errors(source.name, description(masked=masked)):
+        model = load_whole(auto_class(masked=masked), local_folder(source), **arguments)
     # A hub id, not a folder of this machine: adapters name their base model by it.
     model.name_or_path = source.path
     if quantization != "none":
         quantized.patch_bitsandbytes(model)
         return model
     return model.to(device)
-
-
-def is_masked(source: ModelSource, kind: str = "auto") -> bool:
-    """Return whether the model fills gaps instead of continuing a text.
-
-    Args:
-        kind: as `model.kind` in the config.
-    """
-    if kind != "auto" or source.gguf_file is not None:
-        return kind == "masked"
-    try:
-        with quiet_loading():
-            shape = transformers.AutoConfig.from_pretrained(
-                local_folder(source), **_source_arguments(source)
-            )
-    except (OSError, ValueError):  # loading will report the cause
-        return False
-    return any(name.endswith("ForMaskedLM") for name in shape.architectures or [])
-
-
-def _auto_class(*, masked: bool) -> Any:
-    return transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
-
-
-def refuse_what_cannot_fit(
-    config: RunConfig, source: ModelSource, dtype: torch.dtype, device: torch.device
-) -> None:
-    """Raise ConfigError if the weights alone exceed the free memory.
-
-    The check needs the config only; no weights are read.
-    """
-    if config.trainer.memory_check != "refuse" or source.gguf_file is not None:
-        return
-    try:
-        with quiet_loading(), torch.device("meta"):
-            shape = transformers.AutoConfig.from_pretrained(
-                local_folder(source), **_source_arguments(source)
-            )
-            model = _auto_class(masked=is_masked(source, config.model.kind)).from_config(
-                shape, trust_remote_code=source.trust_remote_code
-            )
-    except (OSError, ValueError):  # loading will report the cause
-        return
-    parameter_count = sum(p.numel() for p in model.parameters())
-    linear_count = sum(
-        module.weight.numel()
-        for module in model.modules()
-        if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings()
-    )
-    weight_bytes = (
-        parameter_count - linear_count
-    ) * dtype.itemsize + linear_count * quantized.BYTES.get(
-        config.model.quantization, dtype.itemsize
-    )
-    weights_device = torch.device("cpu") if config.model.offload else device
-    free_bytes = free_memory(weights_device)
-    if weight_bytes > free_bytes:
-        raise ConfigError(
-            f"the weights of {source.name!r} alone ({parameter_count:,} parameters) take "
-            f"{weight_bytes / 2**30:.1f} GiB of memory, but only {free_bytes / 2**30:.1f} GiB are "
-            f"free on {weights_device}; take a smaller model, model.dtype=bfloat16 or "
-            "model.quantization=4bit (trainer.memory_check=warn tries it anyway)"
-        )
-
-
-def end_token_ids(model: Any, tokenizer: transformers.PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Return every token that ends an answer.
-
-    They come from the generation config, the config, the tokenizer, and what the chat template puts
-    after a turn. One source is not enough: chat models often name the end of the document in one
-    place and the end of the turn in another, and a policy that is not stopped at its own end token
-    babbles to the length limit.
-    """
-    candidates: list[int | None] = []
-    for config in (
-        getattr(model, "generation_config", None),
-        model.config.get_text_config(decoder=True),
-    ):
-        eos = getattr(config, "eos_token_id", None)
-        candidates += eos if isinstance(eos, (list, tuple)) else [eos]
-    candidates += [tokenizer.eos_token_id, end_of_turn_id(tokenizer)]
-    return tuple(dict.fromkeys(token for token in candidates if token is not None))
 
 
 def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
@@ -239,10 +161,13 @@ def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
 
 
 def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
+    check_kind(path)
     if path.suffix == ".gguf" and path.is_file():
         return ModelSource(name, str(path.parent), gguf_file=path.name)
+    if path.is_dir():
+        check_files(path)
     _refuse_damaged(path)
-    if (path / "adapter_config.json").is_file():
+    if (path / ADAPTER).is_file():
         return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)
     missing = modelcache.missing_files(path)
     if missing and (path / "final").is_dir():  # a run
@@ -262,6 +187,13 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
 
 def _refuse_damaged(path: Path) -> None:
     """Raise UserError if a file that a run has saved in `path` is not as it was written."""
+    if (path / MANIFEST).is_file():
+        files = read_json(path / MANIFEST).get("files")
+        for name in files if isinstance(files, Mapping) else ():
+            if not (path / name).resolve().is_relative_to(path.resolve()):
+                raise UserError(f"{path / MANIFEST} names a file outside its folder: {name!r}")
+            if (path / name).exists():
+                check_kind(path / name)
     try:
         check_manifest(path)
     except DamagedError as error:
@@ -289,12 +221,17 @@ def _advice(path: Path, ggufs: list[str]) -> str:
 
 def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
     """Return the base model of an adapter as the source, with the adapter on top."""
-    config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+    config = read_json(path / ADAPTER)
     base_name, revision = config.get("base_model_name_or_path"), config.get("revision")
-    if not base_name:
+    if not isinstance(base_name, str) or not base_name:
         raise UserError(
-            f"the adapter {name!r} does not say what it adapts; set base_model_name_or_path in "
-            "its adapter_config.json"
+            f"the adapter {name!r} does not say what it adapts (found: {base_name!r:.80}); set "
+            "base_model_name_or_path in its adapter_config.json to a model"
+        )
+    if (Path(base_name) / ADAPTER).is_file() or (Path(base_name) / "final" / ADAPTER).is_file():
+        raise UserError(
+            f"the adapter {name!r} adapts {base_name!r}, which is an adapter itself; merge that "
+            "into its base model (grpo export) and name the result in base_model_name_or_path"
         )
     try:
         base = resolve(
@@ -343,46 +280,3 @@ def _suggest_organisation(name: str, error: UserError) -> None:
         raise UserError(
             f"there is no model {name!r}: a hub id needs its organisation; did you mean {whole!r}?"
         ) from error
-
-
-def _source_arguments(source: ModelSource) -> dict[str, Any]:
-    """Return the arguments of `from_pretrained` that `source` asks for."""
-    gguf = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
-    return {"trust_remote_code": source.trust_remote_code, **gguf}
-
-
-def _loading_error(source: ModelSource, kind: str, error: Exception) -> UserError:
-    """Return the UserError for a model or tokenizer that transformers could not load."""
-    if "trust_remote_code" in str(error):
-        return UserError(
-            f"model {source.name!r} comes with its own Python code; set "
-            "model.trust_remote_code=true if you trust its authors"
-        )
-    return UserError(
-        f"model {source.name!r} cannot be loaded as a {kind}: {str(error).strip().splitlines()[0]}"
-    )
-
-
-def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
-    """Return the special token that the chat template writes after an assistant's message.
-
-    It is found by rendering a dialogue with a marked message. None if there is no template or no
-    such token.
-    """
-    if not tokenizer.chat_template:
-        return None
-    mark = "grpo-end-of-turn-mark"
-    dialogue = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
-    try:
-        rendered = str(tokenizer.apply_chat_template(dialogue, tokenize=False))
-    # Some templates refuse some dialogues, or need tools; the other sources still count.
-    except (TemplateError, TypeError):
-        return None
-    after = rendered.rpartition(mark)[2].lstrip()
-    matches = [
-        (len(token.content), index)
-        for index, token in tokenizer.added_tokens_decoder.items()
-        if token.special and after.startswith(token.content)
-    ]
-    # A longer token may start with a shorter one.
-    return max(matches)[1] if matches else None

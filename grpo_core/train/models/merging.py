@@ -9,10 +9,10 @@ import torch
 
 from grpo_core.runs.atomic import whole_folder
 from grpo_core.runs.lines import writing
+from grpo_core.train.models.adapter_files import load_adapter
 from grpo_core.train.models.device import DTYPES, pick_dtype
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve
-from grpo_core.train.models.quiet import quiet_loading
 
 
 def save_merged(final: Path, out: Path, *, dtype: str) -> None:
@@ -23,14 +23,10 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> None:
     Args:
         dtype: of the weights in `out`; "auto" is the dtype that suits a CPU.
     """
-    with quiet_loading():
-        import peft
-
     source, device = resolve(str(final)), torch.device("cpu")
     model: Any = load_model(source, dtype=torch.float32, device=device)
     if source.adapter_path is not None:
-        with quiet_loading():
-            model = peft.PeftModel.from_pretrained(model, source.adapter_path).merge_and_unload()
+        model = load_adapter(model, source.adapter_path, source.name).merge_and_unload()
     # Weights are only stored here, so float16 is allowed although the device is a CPU.
     model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])
     with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:

@@ -11,14 +11,17 @@ The functions take any tokenizer of transformers, and need neither torch nor tra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from grpo_core.protocol import thoughts
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import Tags
+from grpo_core.train.models.loading import is_panic
 
 _TAIL = 200
 """How many characters before a piece decide about its tokens; longer than any special token."""
@@ -144,16 +147,32 @@ def _is_section(traits: _Traits, tokenizer: Any, after: Sequence[int]) -> bool:
     return bool(after) and traits.marks_sections and after[-1] in traits.added
 
 
+@contextmanager
+def tokenizer_errors() -> Iterator[None]:
+    """Turn a panic of a tokenizer, which is no Exception, into a ConfigError."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise ConfigError(
+            f"the model's tokenizer failed at a text: {str(error).strip()[:200]}; get its "
+            "tokenizer.json again, or take another model"
+        ) from error
+
+
 def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    with tokenizer_errors():
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _decode(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    return str(
-        tokenizer.decode(
-            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    with tokenizer_errors():
+        return str(
+            tokenizer.decode(
+                list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
         )
-    )
 
 
 def _rest(tokenizer: Any, before: str, piece: str) -> list[int] | None:

@@ -38,6 +38,7 @@ def quiet_loading() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("ignore", module=r"torch\._weights_only_unpickler")
             yield
     finally:
         _BITSANDBYTES.setLevel(level)

@@ -49,19 +49,17 @@ from grpo_core.train.models.adapter import (
     merged,
     merged_bytes,
 )
+from grpo_core.train.models.adapter_files import load_adapter
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.models.load import (
-    ModelSource,
-    end_token_ids,
-    load_model,
-    load_tokenizer,
-    refuse_what_cannot_fit,
-    resolve,
-)
+from grpo_core.train.models.fitting import refuse_what_cannot_fit
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.offload import offload
 from grpo_core.train.models.reference import Reference
+from grpo_core.train.models.source import ModelSource
+from grpo_core.train.models.templates import end_token_ids
 from grpo_core.train.policy import sharding
 from grpo_core.train.policy.selfcheck import (
     Lines,
@@ -315,23 +313,24 @@ class Policy(Texts):
         if config.trainer.gradient_checkpointing:
             recompute(model)
         logits_mb = config.trainer.logits_mb
-        return cls(
-            model,
-            tokenizer,
-            reference=reference,
-            shared_prefix=config.trainer.shared_prefix,
-            logits_bytes=None if logits_mb is None else logits_mb * 2**20,
-            compute_dtype=dtype,
-            frame=Frame(
-                config.model.system_prompt,
-                config.model.chat_template_args,
-                tool_format=(
-                    None if config.model.tool_format == "auto" else config.model.tool_format
+        with loading_errors(source.name, "used"):
+            return cls(
+                model,
+                tokenizer,
+                reference=reference,
+                shared_prefix=config.trainer.shared_prefix,
+                logits_bytes=None if logits_mb is None else logits_mb * 2**20,
+                compute_dtype=dtype,
+                frame=Frame(
+                    config.model.system_prompt,
+                    config.model.chat_template_args,
+                    tool_format=(
+                        None if config.model.tool_format == "auto" else config.model.tool_format
+                    ),
                 ),
-            ),
-            stacked=config.trainer.stacked_layers,
-            thought_tags=config.model.thought_tags,
-        )
+                stacked=config.trainer.stacked_layers,
+                thought_tags=config.model.thought_tags,
+            )
 
     def shard(self) -> None:
         """Shard the weights over all processes (see `sharding`)."""
@@ -667,9 +666,7 @@ def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tup
         The model, and the reference or None.
     """
     if source.adapter_path is not None:
-        import peft
-
-        base = peft.PeftModel.from_pretrained(base, source.adapter_path).merge_and_unload()
+        base = load_adapter(base, source.adapter_path, source.name).merge_and_unload()
     base.requires_grad_(True)
     return base, copy.deepcopy(base).eval().requires_grad_(False) if need_reference else None
 

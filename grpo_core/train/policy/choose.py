@@ -9,7 +9,8 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import sampler_maker
 from grpo_core.protocol.sampler import Sampler
-from grpo_core.train.models.load import ModelSource, is_masked, resolve
+from grpo_core.train.models.load import resolve
+from grpo_core.train.models.source import ModelSource, is_masked
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.masked import MaskedPolicy

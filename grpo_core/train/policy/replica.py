@@ -16,9 +16,10 @@ import torch
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
+from grpo_core.train.models.adapter_files import load_adapter
 from grpo_core.train.models.device import pick_device
-from grpo_core.train.models.load import ModelSource, load_model, load_tokenizer, resolve
-from grpo_core.train.models.quiet import quiet_loading
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.source import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 
@@ -114,10 +115,7 @@ def _copy(model: ModelToSample, folder: Path, *, is_adapter: bool) -> Policy:
         source, dtype=compute_dtype if is_stored_so else torch.float32, device=device
     )
     if is_adapter:
-        with quiet_loading():
-            import peft
-
-            weights = peft.PeftModel.from_pretrained(weights, folder)
+        weights = load_adapter(weights, folder, source.name)
     policy = Policy(weights.eval(), load_tokenizer(source), compute_dtype=compute_dtype)
     policy.end_ids = tuple(model.end_ids)
     return policy

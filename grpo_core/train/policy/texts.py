@@ -11,7 +11,7 @@ from grpo_core.protocol.thoughts import Tags, chosen_tags, opens_thought
 from grpo_core.protocol.types import Message, Rollout, ToolCall
 from grpo_core.train.models import chat, pieces
 from grpo_core.train.models.chat import Frame
-from grpo_core.train.models.load import end_of_turn_id
+from grpo_core.train.models.templates import end_of_turn_id
 from grpo_core.train.policy.room import NoRoomError
 
 

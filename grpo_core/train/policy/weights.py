@@ -7,7 +7,7 @@ from pathlib import Path
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import ModelToSample
-from grpo_core.train.models.load import ModelSource, local_folder
+from grpo_core.train.models.source import ModelSource, local_folder
 from grpo_core.train.policy.causal import Policy
 
 

@@ -1,0 +1,136 @@
+"""Chats written by templates in a process of their own: the same texts as transformers writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.protocol.tools import schemas
+from grpo_core.train.models import guarded
+from grpo_core.train.models.guarded import TrialError
+from grpo_core.train.models.templates import end_of_turn_id, write_chat
+
+from .tiny import END, SPECIAL, tiny_tokenizer
+
+TRL = importlib.util.find_spec("trl")
+assert TRL is not None
+assert TRL.submodule_search_locations is not None
+FOLDERS = (
+    Path(__file__).parent / "chat_templates",
+    Path(TRL.submodule_search_locations[0]) / "chat_templates",
+)
+TEMPLATES = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.jinja"))}
+
+
+def add(a: int, b: list[int] | None = None) -> int:
+    """Add numbers: <b> & "c".
+
+    Args:
+        a: one.
+        b: more.
+    """
+    return a + sum(b or ())
+
+
+CALL = {"id": "abcDEF123", "type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": [3]}}}  # fmt: skip
+CHATS: dict[str, list[dict[str, Any]]] = {
+    "question": [{"role": "user", "content": "2 + 3? \u00e9 <|im_end|>"}],
+    "dialogue": [
+        {"role": "system", "content": "Be exact."},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning_content": "so"},
+        {"role": "user", "content": "c"},
+    ],
+    "calls": [
+        {"role": "user", "content": "2 + 3?"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "5", "tool_call_id": "abcDEF123", "name": "add"},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_writes_what_transformers_writes(name: str) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATES[name].read_text(encoding="utf-8")
+    written = 0
+    for messages in CHATS.values():
+        for tools in ([], schemas((add,))):
+            for generates in (True, False):
+                options: dict[str, Any] = {"add_generation_prompt": generates}
+                try:
+                    expected = tokenizer.apply_chat_template(
+                        messages, tools=tools or None, tokenize=False, enable_thinking=False, **options
+                    )  # fmt: skip
+                except Exception:  # noqa: BLE001 - a template may refuse a chat in any way
+                    with pytest.raises(TrialError):
+                        write_chat(tokenizer, messages, tools=tools, **options)
+                    continue
+                arguments = {"enable_thinking": False}
+                assert (
+                    write_chat(tokenizer, messages, tools=tools, arguments=arguments, **options)
+                    == expected
+                )
+                written += 1
+    assert written
+
+
+def test_special_tokens_and_the_date_are_known_and_nothing_else_of_the_process_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRPO_TEST_SECRET", "key")
+    guarded._trials.close()
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{{ eos_token }} {{ strftime_now('%Y')|length }} {{ messages[0] }}"
+    message = {"role": "user", "content": "x", "name": None, "image": object()}
+    assert write_chat(tokenizer, [message]) == (
+        f"{END} 4 {{'role': 'user', 'content': 'x', 'image': '<object>'}}"
+    )
+    pid = guarded._trials._child.pid  # type: ignore[union-attr]
+    assert b"GRPO_TEST_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_the_end_of_a_turn_is_found_again_when_the_template_changes() -> None:
+    tokenizer = tiny_tokenizer()
+    assert end_of_turn_id(tokenizer) == SPECIAL.index(END)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    assert end_of_turn_id(tokenizer) is None
+
+
+def test_a_process_that_was_killed_is_replaced() -> None:
+    assert guarded.render("{{ a }}", {"a": 1}) == "1"
+    os.kill(guarded._trials._child.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    guarded._trials._child.wait(5)  # type: ignore[union-attr]
+    assert guarded.render("{{ a }}", {"a": 2}) == "2"
+
+
+def test_threads_get_their_own_texts() -> None:
+    texts: dict[int, list[str]] = {}
+
+    def write(number: int) -> None:
+        texts[number] = [guarded.render("{{ a }}", {"a": f"{number} " * 5000}) for _ in range(20)]
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == {number: [f"{number} " * 5000] * 20 for number in range(4)}
+
+
+def test_a_forked_process_gets_a_child_of_its_own() -> None:
+    own = guarded.render("{{ a }}", {"a": 1})
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        text = guarded.render("{{ a }}", {"a": 3})
+        guarded._trials.close()
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert (own, os.read(reader, 10), guarded.render("{{ a }}", {"a": 4})) == ("1", b"3", "4")
