@@ -21,9 +21,14 @@ from grpo_core.protocol.errors import UserError
 MAX_JSON_BYTES = 16 * 2**20
 """The most bytes of a JSON file that is read whole; the largest index of a model has 9 MB."""
 MAX_TEXT_BYTES = 64 * 2**20
-"""The most bytes of any other file that is no weights; the largest tokenizer.json has 40 MB."""
-WEIGHTS = frozenset({".safetensors", ".bin", ".gguf", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"})
-"""Endings of files that may be larger than that."""
+"""The most bytes of a file that is read into memory; the largest tokenizer.json has 40 MB."""
+READ_WHOLE = (
+    *("*config.json", "*.index.json", "tokenizer*", "vocab*", "merges.txt", "*.jinja", "*.model"),
+    *("special_tokens_map.json", "added_tokens.json", "spiece*", "*.tiktoken"),
+)
+"""Names of the files that libraries read into memory as they are."""
+TEMPLATES = "additional_chat_templates"
+"""The folder in a model folder that libraries read, too."""
 MAX_LAYERS = 1024
 MAX_COUNT = 65_536
 """The most heads, experts, classes and the like."""
@@ -87,26 +92,28 @@ def check_kind(path: Path) -> None:
     """Raise UserError if `path` is neither a file nor a folder, such as a pipe or a device."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise UserError(f"{path} is neither a file nor a folder but a pipe or a device; remove it")
+        raise UserError(
+            f"{str(path)!r} is neither a file nor a folder but a pipe or a device; remove it"
+        )
 
 
 def check_files(folder: Path) -> None:
     """Raise UserError for a file that a library would read for ever, or not into memory.
 
-    Links are followed, as the hub's cache is made of them. Folders in it are not read.
+    Links are followed, as the hub's cache is made of them.
     """
-    for path in sorted(folder.iterdir()):
+    for path in [*sorted(folder.iterdir()), *sorted((folder / TEMPLATES).glob("*"))]:
         try:
             check_kind(path)
             size = path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:  # a link to nothing: whoever needs the file will say so
             continue
         except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-        if size > MAX_TEXT_BYTES and path.suffix not in WEIGHTS:
+            raise UserError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+        if size > MAX_TEXT_BYTES and any(path.match(pattern) for pattern in READ_WHOLE):
             raise UserError(
-                f"{path} has {size:,} bytes; a file of a model that is no weights has at most "
-                f"{MAX_TEXT_BYTES:,}; remove it"
+                f"{str(path)!r} has {size:,} bytes; such a file of a model has at most "
+                f"{MAX_TEXT_BYTES:,}; get the file again"
             )
 
 
@@ -148,7 +155,8 @@ def check_shape(config: Mapping[str, Any], path: Path) -> None:
             limit, experts = MAX_COUNT, max(experts, value if "expert" in name else 1)
         if value > limit:
             raise UserError(
-                f"{path} asks for {name}={value}; at most {limit:,} is taken; correct the file"
+                f"{path} asks for {name!r:.60} of {value}; at most {limit:,} is taken; "
+                "correct the file"
             )
     if layers * experts > MAX_EXPERTS:
         raise UserError(
@@ -157,17 +165,39 @@ def check_shape(config: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _numbers(content: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, int]]:
+def foreign_code(config: Mapping[str, Any]) -> str:
+    """Return the setting of a config.json that fetches code from the hub; "" if there is none.
+
+    Attention and other parts may name a repository of compiled code there.
+    """
+    return next(
+        (
+            f"{name}={value!r:.100}"
+            for name, value in _members(config)
+            if name.endswith("implementation") and isinstance(value, str) and "/" in value
+        ),
+        "",
+    )
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield each whole number in a config with the name of its key."""
+    for name, value in _members(config):
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield name, value
+
+
+def _members(content: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield each value in a config that is not a list or object, with the name of its key."""
     if depth > 16:
         return
     if isinstance(content, Mapping):
         for key, value in content.items():
-            yield from _numbers(value, str(key), depth + 1)
+            yield from _members(value, str(key), depth + 1)
     elif isinstance(content, list):
         for value in content:
-            yield from _numbers(value, name, depth + 1)
-    elif isinstance(content, int) and not isinstance(content, bool):
+            yield from _members(value, name, depth + 1)
+    else:
         yield name, content
 
 

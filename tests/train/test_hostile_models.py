@@ -105,7 +105,7 @@ def test_a_folder_of_a_stranger_is_refused_in_one_line(
         ("serve", "MODEL", "--port", "0"),
         ("eval", "--run", "RUN"),
         ("generate", "hi", "--run", "RUN"),
-        ("export", "RUN", "--model", "OUT"),
+        ("export", "RUN", "--weights", "OUT"),
     ],
     ids=lambda command: " ".join(command[:3]),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ MAX_NUMBER = 2**17
 """The largest rank, layer or token in a config."""
 _COUNTERS = frozenset({"total_step", "tinit", "tfinal", "deltaT", "projection_prng_key"})
 """Numbers of a config that are no sizes."""
+_STARTS = re.compile("gaussian|olora|pissa|orthogonal|eva|pissa_niter_[0-9]{1,2}")
+"""How the matrices of an adapter may begin: by names whose work is bounded."""
 _WHOLE = ("target_modules", "exclude_modules", "feedforward_modules")
 """Settings whose text is a pattern for a whole name."""
 _PARTS = ("modules_to_save", "layers_pattern", "rank_pattern", "alpha_pattern", "target_parameters")
@@ -76,9 +79,15 @@ def check_adapter(model: Any, folder: Path, name: str) -> None:
         for setting in FOREIGN:
             if config.get(setting):
                 raise UserError(f"{path} sets {setting}, which is not supported here; remove it")
+        start = config.get("init_lora_weights")
+        if isinstance(start, str) and not _STARTS.fullmatch(start):
+            raise UserError(f"{path} has init_lora_weights={start!r:.60}; set it to true")
         for setting, number in _numbers(config):
             if number > MAX_NUMBER and setting not in _COUNTERS:
-                raise UserError(f"{path} has {setting}={number}; at most {MAX_NUMBER} is taken")
+                raise UserError(
+                    f"{path} has {number} in {setting!r:.60}; at most {MAX_NUMBER:,} is taken; "
+                    "correct the file"
+                )
         stored = stored_weights(folder)
         if stored is None:
             raise UserError(f"the adapter {str(folder)!r} has no adapter_model.safetensors")

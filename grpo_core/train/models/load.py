@@ -123,7 +123,8 @@ def load_model(
         UserError: the model cannot be loaded.
     """
     masked = is_masked(source, kind)
-    check_stored(source, masked=masked)
+    with loading_errors(source.name, description(masked=masked)):
+        check_stored(source, masked=masked)
     arguments = loading_arguments(source) | {"dtype": dtype}
     if quantization != "none":
         arguments |= quantized.loading_arguments(
@@ -164,8 +165,6 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
     check_kind(path)
     if path.suffix == ".gguf" and path.is_file():
         return ModelSource(name, str(path.parent), gguf_file=path.name)
-    if path.is_dir():
-        check_files(path)
     _refuse_damaged(path)
     if (path / ADAPTER).is_file():
         return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)

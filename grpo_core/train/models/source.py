@@ -9,7 +9,8 @@ from typing import Any
 import transformers
 
 from grpo_core.config.gguf_files import gguf_header
-from grpo_core.config.model_files import check_files, check_shape, read_json
+from grpo_core.config.model_files import check_files, check_shape, foreign_code, read_json
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models import hub
 from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.quiet import quiet_loading
@@ -59,7 +60,13 @@ def load_config(source: ModelSource) -> transformers.PretrainedConfig:
             gguf_header(folder / source.gguf_file)
         for name in (CONFIG, "generation_config.json"):
             if (folder / name).is_file():
-                check_shape(read_json(folder / name), folder / name)
+                content = read_json(folder / name)
+                check_shape(content, folder / name)
+                if (setting := foreign_code(content)) and not source.trust_remote_code:
+                    raise UserError(
+                        f"model {source.name!r} wants code from the hub ({setting}); set "
+                        "model.trust_remote_code=true if you trust its authors"
+                    )
         with quiet_loading():
             return transformers.AutoConfig.from_pretrained(folder, **loading_arguments(source))
 
