@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 import transformers
 
+from grpo_core.calls.threads import start_in_thread
 from grpo_core.config import modelcache
 from grpo_core.config.model_files import check_files, check_kind, read_json
 from grpo_core.protocol.errors import UnknownNameError, UserError, did_you_mean
@@ -33,7 +36,8 @@ from grpo_core.train.models.source import (
 )
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+TOKENIZER = "tokenizer.json"
+TOKENIZER_FILES = (TOKENIZER, "tokenizer.model", "tokenizer_config.json", "vocab.json")
 SETTINGS_OF_TOKENIZERS = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     "processor_config.json",
@@ -71,19 +75,16 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
 
     The end token is used for padding if the tokenizer has no padding token.
     """
-    adapter_has_tokenizer = source.adapter_path is not None and any(
-        (Path(source.adapter_path) / file).is_file() for file in TOKENIZER_FILES
-    )
     arguments = loading_arguments(source)
-    if adapter_has_tokenizer:
-        arguments.pop("gguf_file", None)
     with loading_errors(source.name, "loaded as a tokenizer"):
-        folder = Path(str(source.adapter_path) if adapter_has_tokenizer else local_folder(source))
+        folder, is_of_adapter = _tokenizer_folder(source)
+        if is_of_adapter:
+            arguments.pop("gguf_file", None)
         check_files(folder)
         for name in SETTINGS_OF_TOKENIZERS:
             if (folder / name).is_file():
                 read_json(folder / name)
-        _try_tokenizer(folder / "tokenizer.json")
+        _check_tokenizer(folder / TOKENIZER)
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **arguments)
         if tokenizer.pad_token_id is None:
@@ -91,16 +92,47 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _try_tokenizer(path: Path) -> None:
+def _tokenizer_folder(source: ModelSource) -> tuple[Path, bool]:
+    """Return the folder that has the tokenizer, and whether it is the adapter's."""
+    if source.adapter_path is not None and any(
+        (Path(source.adapter_path) / file).is_file() for file in TOKENIZER_FILES
+    ):
+        return Path(source.adapter_path), True
+    return Path(local_folder(source)), False
+
+
+def _check_tokenizer(path: Path) -> None:
     """Raise UserError if a tokenizer.json fails, or takes too long with some text."""
     if path.is_file():
         try:
-            guarded.try_tokenizer(path)
+            _trial_of(path).result()
         except guarded.TrialError as error:
             raise UserError(
                 f"the tokenizer in {path} cannot be used: {error}; get the file again, or take "
                 "another model"
             ) from error
+
+
+def _trial_of(path: Path) -> Future[None]:
+    """Return the trial of a tokenizer.json, which begins at once and goes on beside the loading."""
+    status = path.stat()
+    return _begin_trial(path, (status.st_mtime_ns, status.st_size))
+
+
+@lru_cache(maxsize=4)
+def _begin_trial(path: Path, state: tuple[int, int]) -> Future[None]:
+    """Begin a trial; the state of the file tells when to try it again."""
+    trial: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            guarded.try_tokenizer(path)
+            trial.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the trial raises it
+            trial.set_exception(error)
+
+    start_in_thread(run, name="grpo tokenizer")
+    return trial
 
 
 def load_model(
@@ -125,6 +157,8 @@ def load_model(
     masked = is_masked(source, kind)
     with loading_errors(source.name, description(masked=masked)):
         check_stored(source, masked=masked)
+        if (path := _tokenizer_folder(source)[0] / TOKENIZER).is_file():
+            _trial_of(path)  # it is awaited where the tokenizer is loaded
     arguments = loading_arguments(source) | {"dtype": dtype}
     if quantization != "none":
         arguments |= quantized.loading_arguments(
@@ -186,7 +220,7 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
 
 def _refuse_damaged(path: Path) -> None:
     """Raise UserError if a file that a run has saved in `path` is not as it was written."""
-    if (path / MANIFEST).is_file():
+    if (path / MANIFEST).exists():
         files = read_json(path / MANIFEST).get("files")
         for name in files if isinstance(files, Mapping) else ():
             if not (path / name).resolve().is_relative_to(path.resolve()):
