@@ -90,12 +90,13 @@ class Scorer:
             model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
                 config.model, output_loading_info=True, **source
             )
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
         if info["missing_keys"]:
             raise ConfigError(
                 f"the judge's model {config.model!r} has no trained head: its files lack "
                 f"{sorted(info['missing_keys'])[0]}"
             )
+        with loading_errors(config.model, "loaded as a judge"):
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
         self._frozen = Frozen(model, config)
         self._tokenizer.truncation_side = "left"
         self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
