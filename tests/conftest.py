@@ -28,8 +28,9 @@ def pytest_runtestloop() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep notes of what was trusted out of the home folder, here and in every child."""
+    """Keep notes of what was trusted, and indexes, out of the home folder, here and in every child."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    os.environ["GRPO_INDEXES"] = str(tmp_path_factory.mktemp("indexes"))
 
 
 LONGEST = (

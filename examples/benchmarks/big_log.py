@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_core.runs.index import INDEX, Filter, Range, RolloutIndex
+from grpo_core.runs.index import Filter, Range, RolloutIndex
+from grpo_core.runs.index_place import index_path
 from grpo_core.runs.log import LineLog
 
 PART_BYTES = 64_000_000
@@ -142,7 +143,7 @@ def build(folder: Path) -> None:
     stored = sum(path.stat().st_size for path in folder.glob("rollouts*.jsonl*"))
     print(
         f"\n{size / 1e9:.2f} GB of lines ({stored / 1e9:.2f} GB stored), {count.groups:,} groups, "
-        f"{count.rollouts:,} rollouts; index {(folder / INDEX).stat().st_size / 1e9:.2f} GB in "
+        f"{count.rollouts:,} rollouts; index {index_path(folder).stat().st_size / 1e9:.2f} GB in "
         f"{seconds:.0f} s ({size / 1e6 / seconds:.1f} MB/s), {peak:.0f} MB of memory"
     )
 

@@ -27,7 +27,8 @@ from grpo_core import (
     build_config,
 )
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import INDEX, RolloutIndex
+from grpo_core.runs.index import RolloutIndex
+from grpo_core.runs.index_place import index_path
 
 NUMBER = re.compile(r"-?\d{1,9}")
 OPTIONS = {"log.tokens": ("policy_tokens",), "log.ratios": ("ratios", "entropies")}
@@ -108,7 +109,7 @@ def measure(folder: Path) -> dict[str, float]:
         "log.ratios=true adds": sum(map(size, updates)) / count,
         "compressed, without options": len(packed) / count,
         "compressed, with both": len(everything) / count,
-        "index": (folder / INDEX).stat().st_size / indexed,
+        "index": index_path(folder).stat().st_size / indexed,
     }
 
 

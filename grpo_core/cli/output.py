@@ -156,7 +156,7 @@ def new_file(path: Path | None, option: str) -> Path | None:
     """
     if path is None:
         return None
-    if os.path.exists(path):  # unlike Path.exists, this is False for an invalid name
+    if os.path.lexists(path):  # a link that leads nowhere yet would be written through
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(

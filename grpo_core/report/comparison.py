@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,8 +85,9 @@ def read_evaluation(path: Path, step: int | None) -> Evaluation:
     Raises:
         ConfigError: there is none.
     """
-    attempts = path / ATTEMPTS if path.is_dir() else path
-    if attempts.is_file():
+    # A file that the user names may be a link; one in a folder may come from a stranger.
+    attempts = path / ATTEMPTS if path.is_dir() else path.resolve()
+    if os.path.lexists(attempts):
         return _evaluation(str(path), _last_lines(read_lines(attempts)))
     if not path.is_dir():
         raise ConfigError(

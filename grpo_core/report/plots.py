@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import MissingExtraError
+from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.lines import JsonObject, Kind, kind_of, read_lines
 
 SMOOTH = 10
@@ -65,7 +67,9 @@ def draw_plots(
             continue
         for kind in kinds:
             paths.append((out or folder) / f"{name}.{kind}")
-            figure.savefig(paths[-1], dpi=120)
+            picture = io.BytesIO()
+            figure.savefig(picture, dpi=120, format=kind)
+            write_whole(paths[-1], picture.getvalue())
     return paths
 
 

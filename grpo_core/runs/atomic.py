@@ -10,6 +10,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from grpo_core.runs.files import names_in, replacing
+
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
@@ -20,8 +22,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
     Files get the permissions that the umask allows, whatever permissions a library has set.
     """
     restore_folder(target)
-    for leftover in target.parent.glob(f".{target.name}.partial-*"):  # left by a killed process
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers(target.parent, f".{target.name}.partial-")
     partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
         partial.mkdir(parents=True)
@@ -31,7 +32,8 @@ def whole_folder(target: Path) -> Iterator[Path]:
             if path.is_file() and not path.is_symlink():
                 path.chmod(mode)
             sync(path)
-        if target.exists():
+        if os.path.lexists(target):
+            remove_folder(_replaced_path(target))
             target.rename(_replaced_path(target))
         partial.rename(target)
         sync_folders(target.parent)
@@ -45,13 +47,25 @@ def whole_folder(target: Path) -> Iterator[Path]:
 def restore_folder(target: Path) -> None:
     """Rename the old folder back if a kill came between the two renames of `whole_folder`."""
     replaced = _replaced_path(target)
-    if replaced.is_dir() and not target.exists():
+    if replaced.is_dir() and not replaced.is_symlink() and not os.path.lexists(target):
         replaced.rename(target)
 
 
+def remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove the folders in `folder` whose names begin with `prefix`, left by a killed process."""
+    for name in names_in(folder):
+        if name.startswith(prefix):
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
 def remove_folder(path: Path) -> None:
-    """Rename a folder, then remove it, so that a kill cannot leave part of it under its name."""
-    if not path.exists():
+    """Rename a folder, then remove it, so that a kill cannot leave part of it under its name.
+
+    A link or a file in its place is removed, and what a link leads to is left as it is.
+    """
+    if path.is_symlink() or not path.is_dir():
+        with contextlib.suppress(OSError):
+            path.unlink()
         return
     renamed = path.with_name(f".{path.name.lstrip('.')}.removed-{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):  # a folder that cannot be renamed cannot be removed either
@@ -59,21 +73,17 @@ def remove_folder(path: Path) -> None:
         shutil.rmtree(renamed, ignore_errors=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file atomically: at any time it holds its old content or all of the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def sync(path: Path) -> None:
-    """Flush a file or folder to disk (fsync), so that a power cut does not leave it empty."""
+    """Flush a folder, or a file that this process has just made, to disk (fsync).
+
+    A power cut then does not leave it empty.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,16 +7,21 @@ of rollouts have `attempt`, and only that of an update has `attempts`.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from grpo_core.protocol.types import Group, Rollout, Segment, TaskKey, Verdict
-from grpo_core.runs.lines import JsonObject
+from grpo_core.runs.documents import is_too_large
+from grpo_core.runs.lines import JsonObject, shallow
 
 _RETURNED_LIMIT = 10_000
 """The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
+
+_MOST_RATIOS = 1_000_000
+"""The most ratios, and as many entropies, in the line of an update that is shortened."""
 
 TokenValues = Mapping[tuple[int, int], tuple[Sequence[float], Sequence[float]]]
 """Ratios and entropies of the policy's tokens, by the numbers of the attempt and its segment."""
@@ -86,6 +91,31 @@ def without_texts(line: JsonObject) -> JsonObject:
         "texts_left_out": True,
         "verdict": verdict | {"answer": None, "detail": {}, "rewards": rewards},
     }
+
+
+def shortened(line: JsonObject) -> JsonObject:
+    """Return a line that is too long to be read again without what makes it long.
+
+    The line of a rollout loses its texts and tokens, that of an update the values of its last
+    attempts, and that of a group its prompt.
+    """
+    if "attempt" in line:
+        kept = {name: value for name, value in line.items() if name != "policy_tokens"}
+        return without_texts(kept)
+    if "attempts" in line:
+        counts = itertools.accumulate(
+            sum(len(segment or ()) for segment in attempt["ratios"]) for attempt in line["attempts"]
+        )
+        fitting = sum(count <= _MOST_RATIOS for count in counts)
+        return {**line, "attempts": line["attempts"][:fitting]}
+    return {**line, "prompt": "", "tools": []}
+
+
+def line_text(line: JsonObject) -> str:
+    """Return a line as JSON that can be read again, shortened only if nothing else helps."""
+    line = shallow(line)
+    text = json.dumps(line, default=str)
+    return json.dumps(shortened(line), default=str) if is_too_large(text.encode()) else text
 
 
 def token_fields(rollout: Rollout) -> JsonObject:

@@ -5,7 +5,9 @@ The folder can be read after a kill at any moment.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +23,14 @@ from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
     group_line,
+    line_text,
     rollout_lines,
     token_fields,
     update_line,
     without_texts,
 )
+from grpo_core.runs.documents import read_document
+from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.own_index import OwnIndex
@@ -38,6 +43,9 @@ from grpo_core.runs.seal import (
     unseal,
     write_manifest,
 )
+
+_CONFIG_BYTES = 16 << 20
+"""The most bytes of config.json."""
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
@@ -89,17 +97,14 @@ class RunFolder:
             else path
         )
         try:
-            if (path / "config.json").exists():
+            if os.path.lexists(path / "config.json"):
                 raise ConfigError(
                     f"{path} already holds a run; continue it with --resume {path}, "
                     "or choose another --out"
                 )
-            if path.is_dir() and (
-                foreign_names := sorted(
-                    p.name for p in path.iterdir() if not _LEFTOVER.fullmatch(p.name)
-                )
-            ):
-                listed = printable(", ".join(foreign_names), lines=False, limit=100)
+            foreign_names = (name for name in names_in(path) if not _LEFTOVER.fullmatch(name))
+            if path.is_dir() and (some_names := sorted(itertools.islice(foreign_names, 100))):
+                listed = printable(", ".join(some_names), lines=False, limit=100)
                 raise ConfigError(
                     f"the folder {path} is not empty (it holds {listed}), "
                     "and a run needs one of its own; choose another --out"
@@ -148,7 +153,7 @@ class RunFolder:
             ConfigError: `path` holds no run, or cannot be read.
         """
         try:
-            if not (path / "config.json").is_file():
+            if not os.path.lexists(path / "config.json"):
                 raise ConfigError(
                     f"{path} holds no run (there is no config.json in it); "
                     "give the folder that `grpo run --out` named"
@@ -166,7 +171,7 @@ class RunFolder:
         """
         path = self.path / "config.json"
         try:  # an editor with which a user changed it may have written a byte order mark
-            data: Any = json.loads(path.read_text(encoding="utf-8-sig"))
+            data: Any = read_document(path, most_bytes=_CONFIG_BYTES)
         except (OSError, ValueError) as error:
             raise ConfigError(unreadable(path, error)) from None
         if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):
@@ -186,8 +191,12 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Tell whether the run is finished."""
-        return (self.path / "final").is_dir()
+        """Tell whether the run is finished.
+
+        Raises:
+            ConfigError: final is a link.
+        """
+        return is_inner_folder(self.path / "final")
 
     def metrics(self, values: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl; NaN (not measured) and infinities become null."""
@@ -233,7 +242,7 @@ class RunFolder:
         self._log_rollouts({"step": step, **update_line(number, values)})
 
     def _log_rollouts(self, line: JsonObject) -> None:
-        self._logs["rollouts.jsonl"].append(json.dumps(line, default=str))
+        self._logs["rollouts.jsonl"].append(line_text(line))
 
     def vocabulary(self) -> list[str] | None:
         """Return the text of each token id; None if the run logged no tokens.
@@ -242,10 +251,10 @@ class RunFolder:
             ConfigError: the file is damaged.
         """
         path = self.path / "vocabulary.json"
-        if not path.exists():
-            return None
         try:
-            return [str(text) for text in json.loads(path.read_text(encoding="utf-8"))]
+            return [str(text) for text in read_document(path)]
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(unreadable(path, error)) from None
 
@@ -325,9 +334,10 @@ class RunFolder:
         """
         final = self.path / "final"
         self.sync()  # so that a finished run has the lines of its last evaluation
+        is_inner_folder(final)  # a link is refused
         with writing(final), whole_folder(final) as folder:
             save(folder)
-            (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
+            write_whole(folder / "README.md", _model_card(title, self.config()))
             write_manifest(folder)
 
     def marks(self) -> dict[str, Mark]:
@@ -350,6 +360,8 @@ class RunFolder:
         problems = {}
         for name, mark in marks.items():
             try:
+                if name not in self._logs or type(mark["bytes"]) is not int:
+                    raise DamagedError("the checkpoint does not say where it ends")
                 self._logs[name].check(mark)
             except DamagedError as error:
                 problems[name] = str(error)
@@ -410,7 +422,7 @@ class Unwritten(RunFolder):
 def write_attempts(path: Path, group: Group[Any]) -> None:
     """Append the rollouts of a group to a JSONL file, in the format of rollouts.jsonl."""
     for line in rollout_lines(group):
-        append_line(path, json.dumps(line, default=str))
+        append_line(path, line_text(line))
 
 
 def _model_card(title: str, config: JsonObject) -> str:
@@ -421,6 +433,19 @@ def _model_card(title: str, config: JsonObject) -> str:
         f"# {plain_markdown(title, limit=_TITLE_LIMIT)}\n\n"
         f"Trained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
     )
+
+
+def is_inner_folder(path: Path) -> bool:
+    """Return whether there is a folder of this name in a run folder.
+
+    Raises:
+        ConfigError: there is a link. Whoever unpacks an archive owns the links in it, so nothing
+            tells a link of the user from one that leads a stranger's run to another run's files.
+    """
+    try:
+        return is_folder(path)
+    except UnsafeFileError as error:
+        raise ConfigError(f"{path} is not used: {error.strerror}; {error.advice}") from None
 
 
 def newest_run(folder: Path) -> Path | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.files import UnsafeFileError, open_to_change
 
 
 def hold(folder: Path) -> FileLock:
@@ -24,11 +25,17 @@ def hold(folder: Path) -> FileLock:
     lock = FileLock(folder / ".lock", is_singleton=True, thread_local=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Some versions of the library empty the file, and follow a link to it.
+        open_to_change(folder / ".lock", creates=True).close()
         lock.acquire(timeout=0)
     except Timeout:
         raise ConfigError(
             f"another process is writing the run {folder}; wait until it has ended, or end it, "
             "then try again"
+        ) from None
+    except UnsafeFileError as error:
+        raise ConfigError(
+            f"{folder / '.lock'} is not used: {error.strerror}; {error.advice}"
         ) from None
     except OSError as error:
         remedy = (

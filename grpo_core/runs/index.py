@@ -1,9 +1,9 @@
 """Find the rollouts of a run without reading its log: filter, order, page and search.
 
-The index is a SQLite file in the run folder that is derived from rollouts.jsonl and can be deleted
-at any time. `RolloutIndex.extend` is the only way into it: it compares the index with the files of
-the log, drops what no longer agrees (a resume has cut the log, a file was repaired), and adds the
-lines that are new. The run calls it after steps, a viewer when it opens the folder.
+The index is a SQLite file in the cache of this user that is derived from rollouts.jsonl and can be
+deleted at any time. `RolloutIndex.extend` is the only way into it: it compares the index with the
+files of the log, drops what no longer agrees (a resume has cut the log, a file was repaired), and
+adds the lines that are new. The run calls it after steps, a viewer when it opens the folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.index_file import INDEX, IndexBusyError, IndexFile, Progress
+from grpo_core.runs.index_file import IndexBusyError, IndexFile, Progress
 from grpo_core.runs.lines import JsonObject, parse_line, unreadable
 from grpo_core.runs.log import READ_ERRORS, LineLog
 from grpo_core.runs.members import read
@@ -45,7 +45,6 @@ from grpo_core.runs.tables import (
 )
 
 __all__ = [
-    "INDEX",
     "Count",
     "Disagreement",
     "Facets",
@@ -53,12 +52,21 @@ __all__ = [
     "Flip",
     "IndexBusyError",
     "GroupRow",
+    "GroupTooLargeError",
     "Order",
     "Progress",
     "Range",
     "RolloutIndex",
     "RolloutRow",
 ]
+
+
+_MOST_GROUP_BYTES = 128 << 20
+"""The most bytes of a group that is read: it is held in memory as a whole."""
+
+
+class GroupTooLargeError(ConfigError):
+    """A group is too large to be read as a whole."""
 
 
 class RolloutIndex:
@@ -82,7 +90,7 @@ class RolloutIndex:
     ) -> RolloutIndex:
         """Return the index of a run, with everything that the log holds now.
 
-        Where the run folder cannot be written, the index goes to a temporary file.
+        Where the cache cannot be written, the index goes to a temporary file.
 
         Args:
             run: the run folder.
@@ -253,6 +261,7 @@ class RolloutIndex:
 
         Raises:
             KeyError: there is no such group.
+            GroupTooLargeError: its lines are too long together.
             ConfigError: the log cannot be read.
         """
         try:
@@ -279,6 +288,12 @@ class RolloutIndex:
         step, split, number, place, size, updated_place, updated_size = rows[0]
         own_line = [] if place is None else [(place, size)]
         update_line = [] if updated_place is None else [(updated_place, updated_size)]
+        total = sum(length for _, length in (*own_line, *places, *update_line))
+        if total > _MOST_GROUP_BYTES:
+            raise GroupTooLargeError(
+                f"group {number} of step {step} has {total:,} bytes in {self._log.path}, and at "
+                f"most {_MOST_GROUP_BYTES:,} are shown; read its lines from the log itself"
+            )
         lines = self._lines([*own_line, *places])
         head = next(lines) if own_line else {}
         rollouts = list(lines)
@@ -302,10 +317,14 @@ class RolloutIndex:
         """Yield the lines at these neighbouring places of the log, which are read at once."""
         if not places:
             return
-        start = places[0][0]
-        data = read(self._log.layout(), start, places[-1][0] + places[-1][1] - start)
+        start, parts = places[0][0], self._log.layout()
+        length = places[-1][0] + places[-1][1] - start
+        # Much may lie between them if the log was not written by a run.
+        block = read(parts, start, length) if length <= _MOST_GROUP_BYTES else None
         for place, size in places:
-            line = parse_line(data[place - start : place - start + size])
+            offset = place - start
+            data = block[offset : offset + size] if block else read(parts, place, size)
+            line = parse_line(data)
             if line is None:
                 raise ValueError("it holds no line where the index says so")
             yield line

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.index_place import prepare_index, remove_index
 from grpo_core.runs.indexing import Indexer, drop_from
 from grpo_core.runs.lines import parse_line, unreadable
 from grpo_core.runs.log import READ_ERRORS, LineLog
 from grpo_core.runs.members import Part, checksum, lines_from, read
 from grpo_core.runs.tables import TABLES, VERSION
 
-INDEX = "rollouts.sqlite"
-"""The name of the index in the run folder."""
 Progress = Callable[[int, int], None]
 """Is told how many of how many bytes of the log are indexed."""
 
@@ -44,7 +43,7 @@ class IndexBusyError(ConfigError):
 
 
 class IndexFile:
-    """Hold the connection to the index of a log, in the run folder or in a temporary file."""
+    """Hold the connection to the index of a log, in this user's cache or in a temporary file."""
 
     def __init__(self, log: LineLog, *, waits: bool = True) -> None:
         """Open the index, or make an empty one.
@@ -61,7 +60,6 @@ class IndexFile:
         self._wait_seconds = _WAIT_SECONDS if waits else 0.0
         self._lock = threading.RLock()
         self._temporary: Path | None = None
-        self._path = log.path.with_name(INDEX)
         self._last: tuple[int, int, bytes] | None = None
         """The inode of the file that was read last, and the position and bytes of its last line."""
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
@@ -69,6 +67,8 @@ class IndexFile:
                 f"Python's SQLite is {sqlite3.sqlite_version}, and the index of rollouts needs "
                 f"{'.'.join(map(str, _OLDEST_SQLITE))} or newer; take a newer Python"
             )
+        prepared = prepare_index(log.path.parent)
+        self._path = prepared or self._temporary_path()
         self._connection = self._open()
 
     def close(self) -> None:
@@ -116,40 +116,39 @@ class IndexFile:
         )
 
     def _open(self) -> sqlite3.Connection:
-        """Return a connection to the index in the run folder, or else to a temporary one."""
-        if self._path.is_symlink():  # to whatever file, which is not to be changed
+        """Return a connection to the index in the cache, or else to a temporary one."""
+        if self._temporary is not None:
             return self._open_temporary()
         try:
             return _connect(self._path, self._wait_seconds)
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._unwritable(error) from None
-            return self._open_temporary()  # the folder cannot be written
+            return self._open_temporary()  # the cache cannot be written
         except sqlite3.DatabaseError:  # the file is no index, or that of another version
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+            remove_index(self._path)
         try:
             return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError:
             return self._open_temporary()
 
     def _open_temporary(self) -> sqlite3.Connection:
-        """Return a connection to a temporary index that begins with what the run folder has."""
+        """Return a connection to a temporary index."""
         if self._temporary is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="grpo-index-"))
-            if not self._path.is_symlink():
-                with contextlib.suppress(OSError):
-                    # Without its permissions, since the copy is to be written.
-                    shutil.copyfile(self._path, self._temporary / INDEX)
-            self._path = self._temporary / INDEX
+            self._path = self._temporary_path()
         try:
             return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError:
-            self._path.unlink(missing_ok=True)
+            remove_index(self._path)
         try:
             return _connect(self._path, self._wait_seconds)
         except sqlite3.DatabaseError as error:
             raise self._unwritable(error) from None
+
+    def _temporary_path(self) -> Path:
+        """Return the file of a temporary index, in a new folder."""
+        self._temporary = Path(tempfile.mkdtemp(prefix="grpo-index-"))
+        return self._temporary / "index.sqlite"
 
     def _start_again(self, *, deletes: bool) -> None:
         """Open the index again.
@@ -161,8 +160,7 @@ class IndexFile:
         self._connection.close()
         self._last = None
         if deletes:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+            remove_index(self._path)
         self._connection = self._open()
 
     def _extend(self, progress: Progress | None, at_most_bytes: int | None) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.runs.documents import is_deeper, parse_json
+from grpo_core.runs.files import UnsafeFileError, lines_of, open_to_change, open_to_read
 
 JsonObject = dict[str, Any]
 _DEEPEST = 100
@@ -58,13 +59,13 @@ def append_line(path: Path, line: str, *, then: str = "continue with --resume") 
         RunStoppedError: the line cannot be written.
     """
     data = line.encode("utf-8", "backslashreplace") + b"\n"
-    with writing(path, then=then), path.open("ab", buffering=0) as file:
+    with writing(path, then=then), open_to_change(path, creates=True) as file:
         size = file.tell()
         try:
             if file.write(data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            # Only a regular file can be truncated. The error to report is that of the write.
+            # The error to report is that of the write.
             with contextlib.suppress(OSError):
                 os.ftruncate(file.fileno(), size)
             raise
@@ -86,6 +87,8 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[Non
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno, "check the disk")
+        if isinstance(error, UnsafeFileError):
+            remedy = error.advice
         raise RunStoppedError(
             f"{path} cannot be written: {error.strerror or error}; {remedy}, then {then}"
         ) from None
@@ -99,11 +102,11 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
     Raises:
         ConfigError: a line is damaged, or the file cannot be read.
     """
-    if not path.exists():
-        return
     try:
-        with path.open("rb") as file:
-            yield from parse_lines(file, path)
+        with open_to_read(path) as file:
+            yield from parse_lines(lines_of(file), path)
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise ConfigError(unreadable(path, error)) from None
 
@@ -135,8 +138,8 @@ def parse_lines(
 def parse_line(line: bytes) -> JsonObject | None:
     """Return the JSON object of a line, or None if the line is not one."""
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
@@ -144,10 +147,18 @@ def parse_line(line: bytes) -> JsonObject | None:
 def unreadable(path: Path, error: Exception) -> str:
     """Return the message for a file that cannot be read."""
     reason = getattr(error, "strerror", None) or error
-    advice = (
-        "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
-    )
+    advice = "restore it"
+    if isinstance(error, PermissionError):
+        advice = "make it readable for this user"
+    elif isinstance(error, UnsafeFileError):
+        advice = error.advice
     return f"{path} cannot be read: {reason}; {advice}, or name another run"
+
+
+def shallow(line: JsonObject) -> JsonObject:
+    """Return a line that can be read again: what a policy nested too deeply becomes a text."""
+    limited: JsonObject = finite(line) if is_deeper(line, _DEEPEST) else line
+    return limited
 
 
 def finite(value: Any, *, levels: int = _DEEPEST) -> Any:

@@ -7,8 +7,8 @@ bytes of all parts together.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import os
 import re
 import sys
@@ -19,6 +19,16 @@ from typing import Any, TypedDict
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import sync
+from grpo_core.runs.files import (
+    LINE_BYTES,
+    UnsafeFileError,
+    lines_of,
+    names_in,
+    open_to_change,
+    open_to_read,
+    replacing,
+    sync_file,
+)
 from grpo_core.runs.lines import (
     JsonObject,
     append_line,
@@ -29,8 +39,10 @@ from grpo_core.runs.lines import (
 )
 from grpo_core.runs.members import Part, layout, pack
 from grpo_core.runs.seal import DamagedError
+from grpo_core.runs.unpacking import Allowance, decompressed
 
 _CHUNK_BYTES = 1 << 20
+_MOST_PARTS = 100_000
 READ_ERRORS = (OSError, EOFError, zlib.error)
 """The errors that reading a damaged part raises."""
 _LAYOUT_TRIES = 3
@@ -72,9 +84,9 @@ class LineLog:
 
     def sync(self) -> None:
         """Flush the log to disk."""
-        if self.path.exists():
+        if os.path.lexists(self.path):
             with writing(self.path):
-                sync(self.path)
+                sync_file(self.path)
 
     def lines(self, prefixes: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
         """Yield the JSON object of each line that starts with one of the prefixes.
@@ -85,10 +97,11 @@ class LineLog:
         Raises:
             ConfigError: a line is damaged, or a part cannot be read.
         """
+        allowance = Allowance()
         for part in self._parts():
             try:
-                with _open_part(part) as file:
-                    yield from parse_lines(file, part, prefixes)
+                with _open_part(part, allowance) as file:
+                    yield from parse_lines(lines_of(file), part, prefixes)
             except READ_ERRORS as error:
                 raise ConfigError(unreadable(part, error)) from None
 
@@ -141,17 +154,14 @@ class LineLog:
             How many lines could not be read; they are removed.
         """
         unreadable_count = 0
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with writing(self.path):
-            with temporary.open("wb") as out:
+            with replacing(self.path) as out:
                 for line in self._raw_lines():
                     value = parse_line(line) if line.endswith(b"\n") else None
                     unreadable_count += value is None
                     if value is not None and wanted(value):
                         out.write(line)
-            sync(temporary)
-            parts = self._parts()
-            temporary.replace(self.path)
+                parts = self._parts()
             for part in parts:
                 if part != self.path:
                     part.unlink(missing_ok=True)
@@ -168,28 +178,28 @@ class LineLog:
         with writing(self.path):
             self.path.rename(plain)
             sync(plain.parent)
-            temporary = plain.with_name(f".{plain.name}.gz")
             with (
-                plain.open("rb") as source,
-                temporary.open("wb") as packed,
+                open_to_read(plain) as source,
+                replacing(plain.with_name(f"{plain.name}.gz")) as packed,
             ):
                 pack(source, packed)
-            sync(temporary)
-            temporary.replace(plain.with_name(f"{plain.name}.gz"))
-            sync(plain.parent)
             plain.unlink()
 
     def _read_size_and_hash(self) -> tuple[int, Any]:
         """Return the size in bytes and the running hash of the log; read the log the first time."""
         if self._size_and_hash is None:
-            self._size_and_hash = self._read(sys.maxsize)[:2]
+            try:
+                self._size_and_hash = self._read(sys.maxsize)[:2]
+            except DamagedError as error:
+                raise ConfigError(f"the log {self.path} cannot be continued: {error}") from None
         return self._size_and_hash
 
     def _read(self, limit: int) -> tuple[int, Any, bytes]:
         """Return the number, the running hash and the last of the first `limit` bytes."""
         count, digest, last_byte = 0, hashlib.sha256(), b"\n"
+        allowance = Allowance()
         for part in self._parts():
-            for chunk in _chunks_of(part):
+            for chunk in _chunks_of(part, allowance):
                 kept = chunk[: limit - count]
                 count += len(kept)
                 digest.update(kept)
@@ -206,17 +216,15 @@ class LineLog:
         """
         parts = self._parts()
         if part == self.path:
-            os.truncate(self.path, size)
+            with open_to_change(self.path) as file:
+                file.truncate(size)
             return
         plain = part.with_name(f"{part.name.removesuffix('.gz')}")
-        temporary = part.with_name(f".{plain.name}")
-        with temporary.open("wb") as out:
-            for chunk in _chunks_of(part) if size else ():
+        with replacing(plain) as out:  # from then on, `_parts` prefers it to the compressed part
+            for chunk in _chunks_of(part, Allowance()) if size else ():
                 out.write(chunk[: size - out.tell()])
                 if out.tell() == size:  # the rest is dropped and may be damaged: do not read it
                     break
-        sync(temporary)
-        temporary.replace(plain)  # from here on, `_parts` prefers it to the compressed part
         for later in reversed(parts[parts.index(part) + 1 :]):
             later.unlink(missing_ok=True)
         plain.with_name(f"{plain.name}.gz").unlink(missing_ok=True)
@@ -226,40 +234,59 @@ class LineLog:
     def _parts(self) -> list[Path]:
         """Return the files of the log in order."""
         numbered = [part for _, part in sorted(self._parts_by_number().items())]
-        return [*numbered, self.path] if self.path.is_file() else numbered
+        return [*numbered, self.path] if os.path.lexists(self.path) else numbered
 
     def _parts_by_number(self) -> dict[int, Path]:
-        """Return the parts with a number; if a part exists in both forms, the plain one."""
+        """Return the parts with a number; if a part exists in both forms, the plain one.
+
+        Raises:
+            ConfigError: the folder cannot be read, or holds more parts than a run writes.
+        """
         pattern = re.compile(
-            rf"{re.escape(self.path.stem)}-(\d{{6}}){re.escape(self.path.suffix)}(\.gz)?"
+            rf"{re.escape(self.path.stem)}-(\d{{6}}){re.escape(self.path.suffix)}(\.gz)?", re.ASCII
         )
-        # In reverse order the plain name comes after NAME.gz and overwrites it.
-        files = sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True)
-        return {int(match[1]): path for path in files if (match := pattern.fullmatch(path.name))}
+        names: dict[int, str] = {}
+        try:
+            for match in filter(None, map(pattern.fullmatch, names_in(self.path.parent))):
+                number = int(match[1])
+                names[number] = min(match[0], names.get(number, match[0]), key=len)
+                if len(names) > _MOST_PARTS:
+                    raise UnsafeFileError(f"it has more than {_MOST_PARTS:,} parts")
+        except OSError as error:
+            raise ConfigError(unreadable(self.path, error)) from None
+        return {number: self.path.with_name(name) for number, name in names.items()}
 
     def _raw_lines(self) -> Iterator[bytes]:
         """Yield the lines that can be read; stop reading a part where it is damaged."""
+        allowance = Allowance()
         for part in self._parts():
             try:
-                with _open_part(part) as file:
-                    yield from file
+                with _open_part(part, allowance) as file:
+                    yield from lines_of(file)
             except READ_ERRORS:
                 yield b""  # stands for one line that cannot be read
 
 
-def _open_part(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+def _open_part(path: Path, allowance: Allowance) -> io.BufferedReader:
+    """Open a file of a log, which is decompressed while it is read."""
+    file = open_to_read(path)
+    return decompressed(file, allowance) if path.suffix == ".gz" else file
 
 
-def _chunks_of(path: Path) -> Iterator[bytes]:
+def _chunks_of(path: Path, allowance: Allowance) -> Iterator[bytes]:
     """Yield the uncompressed content of a part in chunks.
 
     Raises:
-        DamagedError: the part cannot be read.
+        DamagedError: the part cannot be read, or has too long a line.
     """
+    since_line = 0
     try:
-        with _open_part(path) as file:
+        with _open_part(path, allowance) as file:
             while chunk := file.read(_CHUNK_BYTES):
+                end = chunk.rfind(b"\n")
+                since_line = since_line + len(chunk) if end < 0 else len(chunk) - end - 1
+                if since_line > LINE_BYTES:
+                    raise UnsafeFileError(f"a line has more than {LINE_BYTES >> 20} MB")
                 yield chunk
     except READ_ERRORS as error:
         raise DamagedError(
@@ -270,7 +297,7 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
 def _size(part: Path, *, at_most: int) -> int:
     """Return the uncompressed size of a part in bytes; stop counting at `at_most` or soon after."""
     count = 0
-    for chunk in _chunks_of(part):
+    for chunk in _chunks_of(part, Allowance()):
         count += len(chunk)
         if count >= at_most:
             break

@@ -8,20 +8,26 @@ version wrote is one member without a size; it is decompressed from its start.
 from __future__ import annotations
 
 import functools
-import gzip
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+from grpo_core.runs.files import RATIO, check_ratio, lines_of, open_to_read
+from grpo_core.runs.unpacking import Allowance, decompressed
 
 _MEMBER_BYTES = 1 << 20
 """Uncompressed bytes of a member: reading one line decompresses as much."""
 _LEVEL = 3
 """The compression level; a higher one takes three times as long and saves a tenth."""
+_HIGHEST_RATIO = RATIO // 2
+"""A member that would be compressed more, as of one word without end, is compressed less instead,
+so that no reader refuses it."""
 _HEADER = struct.Struct("<4sIBBH2sHI")
 """A gzip header with one extra field of four bytes: magic, time, flags, system, length of the extra
 fields, name and length of the field, size of the whole member."""
@@ -58,12 +64,18 @@ class Part:
 def pack(source: IO[bytes], target: IO[bytes]) -> None:
     """Write the content of `source` to `target` in compressed members."""
     while chunk := source.read(_MEMBER_BYTES):
-        packer = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
-        body = packer.compress(chunk) + packer.flush()
+        body = _deflate(chunk, zlib.Z_DEFAULT_STRATEGY)
+        if len(chunk) > _HIGHEST_RATIO * len(body):
+            body = _deflate(chunk, zlib.Z_HUFFMAN_ONLY)  # a bit for each byte at least
         size = _HEADER.size + len(body) + _TRAILER.size
         target.write(_HEADER.pack(_MAGIC, 0, 0, 255, 8, _FIELD, 4, size))
         target.write(body)
         target.write(_TRAILER.pack(zlib.crc32(chunk), len(chunk)))
+
+
+def _deflate(chunk: bytes, strategy: int) -> bytes:
+    packer = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS, strategy=strategy)
+    return packer.compress(chunk) + packer.flush()
 
 
 def layout(paths: list[Path]) -> list[Part]:
@@ -73,14 +85,20 @@ def layout(paths: list[Path]) -> list[Part]:
         paths: the files in order.
 
     Raises:
-        OSError, EOFError, zlib.error: a file cannot be read.
+        OSError, EOFError, zlib.error: a file cannot be read, or the compressed ones stand for too
+            much.
     """
     parts: list[Part] = []
+    packed = unpacked = 0
     for path in paths:
-        status = path.stat()
+        with open_to_read(path) as file:
+            status = os.fstat(file.fileno())
         start = parts[-1].end if parts else 0
         stamp = f"{status.st_ino} {status.st_size} {status.st_mtime_ns}"
         size, offsets = _members(path, stamp) if path.suffix == ".gz" else (status.st_size, ())
+        if path.suffix == ".gz":
+            packed, unpacked = packed + status.st_size, unpacked + size
+            check_ratio(packed, unpacked)
         parts.append(Part(path, start, size, stamp, status.st_ino, offsets))
     return parts
 
@@ -89,7 +107,7 @@ def layout(paths: list[Path]) -> list[Part]:
 def _members(path: Path, stamp: str) -> tuple[int, tuple[int, ...]]:
     """Return the uncompressed size of a compressed part and the offsets of its members."""
     offsets, total = [], 0
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         end = file.seek(0, os.SEEK_END)
         offset = 0
         while offset < end:
@@ -118,9 +136,9 @@ def _member_size(header: bytes) -> int | None:
 def _size_of_old(path: Path, file_size: int) -> int:
     """Return the uncompressed size of a part without sizes of members."""
     if file_size > _LARGEST_OLD_PART:
-        with gzip.open(path, "rb") as unpacked:
-            return unpacked.seek(0, os.SEEK_END)
-    with path.open("rb") as file:
+        with decompressed(open_to_read(path), Allowance()) as unpacked:
+            return _skip(unpacked, sys.maxsize)
+    with open_to_read(path) as file:
         file.seek(max(0, file_size - 4))
         return int(struct.unpack("<I", _exactly(file, 4))[0])
 
@@ -135,31 +153,26 @@ def _exactly(file: IO[bytes], size: int) -> bytes:
 def open_at(part: Part, position: int) -> IO[bytes]:
     """Open a part of a log at a position of the log."""
     inside = position - part.start
+    raw = open_to_read(part.path)
     if part.path.suffix != ".gz":
-        plain = part.path.open("rb")
-        plain.seek(inside)
-        return plain
-    raw = part.path.open("rb")
+        raw.seek(inside)
+        return raw
     if part.offsets:
         number = min(inside // _MEMBER_BYTES, len(part.offsets) - 1)
         raw.seek(part.offsets[number])
         inside -= number * _MEMBER_BYTES
-    unpacked: Any = _Unpacked(raw)
-    unpacked.seek(inside)
-    return unpacked  # type: ignore[no-any-return]
+    # What the layout says has been checked, so this allowance only ends what it does not say.
+    unpacked = decompressed(raw, Allowance(part.size))
+    _skip(unpacked, inside)
+    return unpacked
 
 
-class _Unpacked(gzip.GzipFile):
-    """Reads an open file from where it stands, and closes it with itself."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        # GzipFile goes back to offset 0 only if it is asked to seek backwards, which it is not.
-        super().__init__(fileobj=raw, mode="rb")
-
-    def close(self) -> None:
-        super().close()
-        self._raw.close()
+def _skip(file: IO[bytes], size: int) -> int:
+    """Read up to `size` bytes and forget them; return how many there were."""
+    count = 0
+    while chunk := file.read(min(_MEMBER_BYTES, size - count)):
+        count += len(chunk)
+    return count
 
 
 def read(parts: list[Part], position: int, size: int) -> bytes:
@@ -193,4 +206,4 @@ def checksum(part: Part, size: int) -> int:
 def lines_from(part: Part, position: int) -> Iterator[bytes]:
     """Yield the lines of a part from a position of the log on; the last may lack its line feed."""
     with closing(open_at(part, position)) as file:
-        yield from file
+        yield from lines_of(file)

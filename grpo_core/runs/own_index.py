@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from grpo_core.runs.index import INDEX, IndexBusyError, RolloutIndex
+from grpo_core.runs.index import IndexBusyError, RolloutIndex
+from grpo_core.runs.index_place import forget_index
 
 _AT_ONCE_BYTES = 8 << 20
 """About how many bytes of the log a step indexes; a reader indexes the rest."""
@@ -39,8 +39,7 @@ class OwnIndex:
         except Exception as error:  # noqa: BLE001 - training goes on without an index
             self._is_given_up = True
             self.close()
-            with contextlib.suppress(OSError):
-                (self._run / INDEX).unlink()
+            forget_index(self._run)
             return f"rollouts.jsonl is not indexed any further: {error}"
         return ""
 

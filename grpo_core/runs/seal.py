@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import write_whole
+from grpo_core.runs.documents import read_document
+from grpo_core.runs.files import open_to_read
 
 FORMAT = 2
 """The format of run folders and checkpoints; format 1 had no digests and no "format" key."""
@@ -55,14 +58,18 @@ def unseal(data: Any) -> dict[str, Any]:
     return content
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path, *, below: Path | None = None) -> dict[str, Any]:
     """Return the content of a file that holds one sealed object.
+
+    Args:
+        path: the file.
+        below: the folder below which no name of the path may be a link; by default the parent.
 
     Raises:
         DamagedError: the file is missing, cannot be read or is damaged.
     """
     try:
-        return unseal(json.loads(path.read_text(encoding="utf-8")))
+        return unseal(read_document(path, below=below))
     except FileNotFoundError:
         raise DamagedError(f"{path.name} is missing") from None
     except (OSError, ValueError, DamagedError) as error:
@@ -82,10 +89,10 @@ def check_manifest(folder: Path) -> None:
         DamagedError: a file is missing or does not match its digest.
         ConfigError: a newer version wrote the manifest.
     """
-    if (folder / MANIFEST).exists():
+    if os.path.lexists(folder / MANIFEST):
         manifest = read_sealed(folder / MANIFEST)
         check_format(folder, manifest)
-        check_files(folder, manifest["files"])
+        check_files(folder, manifest.get("files"))
 
 
 def check_format(path: Path, data: Mapping[str, Any]) -> None:
@@ -105,28 +112,28 @@ def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below `folder`, by its path relative to the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_THREADS) as pool:  # threads help: hashing releases the GIL
-        digests = pool.map(_file_digest, paths)
+        digests = pool.map(lambda path: _file_digest(path, folder), paths)
         return {
             str(path.relative_to(folder)): digest
             for path, digest in zip(paths, digests, strict=True)
         }
 
 
-def check_files(folder: Path, digests: Mapping[str, str]) -> None:
+def check_files(folder: Path, digests: Any) -> None:
     """Check that every file exists and matches its digest, apart from those in `EDITABLE`.
 
     Args:
         folder: the folder that holds the files.
-        digests: the SHA-256 of each file by its path relative to the folder.
+        digests: the SHA-256 of each file by its path relative to the folder, as a file lists them.
 
     Raises:
         DamagedError: a file is missing or does not match; the message names the first one.
     """
+    if not isinstance(digests, dict):
+        raise DamagedError("the digests of its files are no table of names")
     names = [name for name in digests if name not in EDITABLE]
-    if missing_names := [name for name in names if not (folder / name).is_file()]:
-        raise DamagedError(f"{missing_names[0]} is missing")
     with ThreadPoolExecutor(_THREADS) as pool:
-        actual_digests = pool.map(lambda name: _file_digest(folder / name), names)
+        actual_digests = pool.map(lambda name: _file_digest(folder / name, folder), names)
         for name, digest in zip(names, actual_digests, strict=True):
             if digest != digests[name]:
                 raise DamagedError(f"{name} is not as it was written")
@@ -137,9 +144,12 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _file_digest(path: Path) -> str:
+def _file_digest(path: Path, folder: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_to_read(path, below=folder) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DamagedError(f"{path.name} cannot be read ({error.strerror or error})") from None
+    except FileNotFoundError:
+        raise DamagedError(f"{path.name} is missing") from None
+    except (OSError, ValueError) as error:  # ValueError: no file can have this name
+        reason = getattr(error, "strerror", None) or error
+        raise DamagedError(f"{path.name} cannot be read ({reason})") from None

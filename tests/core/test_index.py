@@ -16,7 +16,8 @@ from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import INDEX, Filter, Range, RolloutIndex
+from grpo_core.runs.index import Filter, Range, RolloutIndex
+from grpo_core.runs.index_place import index_path
 
 OLD_RUNS = Path(__file__).parents[1] / "train" / "data" / "runs_of_format_1.tar.gz"
 
@@ -97,7 +98,7 @@ def indexed(path: Path) -> Any:
 
 def fresh(path: Path, place: Path) -> Any:
     """What an index says that was built from nothing."""
-    shutil.copytree(path, place, ignore=shutil.ignore_patterns(f"{INDEX}*"))
+    shutil.copytree(path, place)
     return indexed(place)
 
 
@@ -276,7 +277,7 @@ def test_a_line_of_another_shape_is_read_or_named(run: RunFolder) -> None:
 def test_a_run_does_not_wait_for_a_viewer_that_extends_the_index(run: RunFolder) -> None:
     assert run.extend_index() == ""
     go_on(run)
-    viewer = sqlite3.connect(run.path / INDEX, isolation_level=None)
+    viewer = sqlite3.connect(index_path(run.path), isolation_level=None)
     viewer.execute("BEGIN IMMEDIATE")
     started = time.monotonic()
     assert run.extend_index() == ""
@@ -311,4 +312,4 @@ def test_the_run_extends_the_index_and_gives_it_up_if_it_cannot(
     (run.path / "rollouts.jsonl").write_text('{"attempt": 1}\n')
     assert "not indexed any further" in run.extend_index()
     assert run.extend_index() == ""
-    assert not (run.path / INDEX).exists()
+    assert not index_path(run.path).exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 
 import pytest
 
@@ -85,11 +86,18 @@ def test_what_could_not_be_measured_is_null_and_never_0(tmp_path):
 
 
 def test_a_full_disk_stops_the_run_with_advice_and_no_half_line(tmp_path):
-    (tmp_path / "rollouts.jsonl").symlink_to("/dev/full")
-    with pytest.raises(RunStoppedError, match=r"No space left.*--resume"):
-        RunFolder(tmp_path).rollouts(
-            1, Group(Task(TaskKey("e", "train", 0), "p", None), [Rollout.of("x")], [Verdict()])
-        )
+    folder = RunFolder(tmp_path)
+    group = Group(Task(TaskKey("e", "train", 0), "p", None), [Rollout.of("x" * 500)], [Verdict()])
+    folder.rollouts(1, group)
+    room = (tmp_path / "rollouts.jsonl").stat().st_size + 400
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(RunStoppedError, match=r"make room, then continue with --resume"):
+            folder.rollouts(2, group)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [line["step"] for line in RunFolder(tmp_path).rollout_lines()] == [1]
 
 
 def test_final_is_whole_or_absent(tmp_path):

@@ -15,7 +15,8 @@ from grpo_core import Group
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import INDEX, RolloutIndex
+from grpo_core.runs.index import RolloutIndex
+from grpo_core.runs.index_place import index_path
 from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
@@ -243,7 +244,7 @@ def test_a_resumed_run_logs_and_indexes_what_an_undisturbed_one_does(
         return [re.sub(r'"seconds": [^,}]*', "", json.dumps(group)) for group in groups]
 
     assert content(run) == content(tmp_path / "whole")
-    (run / INDEX).rename(tmp_path / "kept")
+    index_path(run).rename(tmp_path / "kept")
     assert content(run) == content(tmp_path / "whole")
 
 
@@ -265,4 +266,4 @@ def test_an_index_that_cannot_be_written_is_said_once_and_stops_nothing(
     folder = trained(settings, tmp_path / "run")
     assert untimed(folder.path) == untimed(plain.path)
     assert (folder.path / "log.txt").read_text().count("is not indexed any further") == 1
-    assert not (folder.path / INDEX).exists()
+    assert not index_path(folder.path).exists()

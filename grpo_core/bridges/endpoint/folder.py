@@ -8,6 +8,8 @@ others, has several. What the lines cost is the sum over all of them.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
 from grpo_core.protocol.types import TaskKey
 from grpo_core.report.comparison import ATTEMPTS
-from grpo_core.runs.atomic import sync, sync_folders, write_whole
+from grpo_core.runs.atomic import sync_folders, write_whole
+from grpo_core.runs.files import names_in, sync_file
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, append_line, finite, writing
@@ -30,6 +33,7 @@ SETTINGS = "evaluation.json"
 """The file with the settings that decide what the attempts are."""
 RESULTS = "results.json"
 """The file with the results, written at the end."""
+_LEFTOVER = re.compile(r"\..*\.json.*\..*")
 
 
 class EvalFolder:
@@ -62,7 +66,7 @@ class EvalFolder:
             ConfigError: the folder holds something else or an evaluation with other settings,
                 another process writes it, or it cannot be written.
         """
-        begun = path is not None and (path / SETTINGS).exists()
+        begun = path is not None and os.path.lexists(path / SETTINGS)
         self.shown = path if path is not None and begun else RunFolder.unused(path, name=name).shown
         """The path as it was given, for messages."""
         self.path = self.shown.absolute()
@@ -73,8 +77,9 @@ class EvalFolder:
         self.usage = Usage()
         self.damaged = 0
         try:
-            for leftover in self.path.glob(".*.json*.*"):  # of a write that a kill cut off
-                leftover.unlink()
+            for name in names_in(self.path):
+                if _LEFTOVER.fullmatch(name):  # of a write that a kill cut off
+                    (self.path / name).unlink()
             if begun:
                 self._check(settings)
                 self._read()
@@ -100,7 +105,7 @@ class EvalFolder:
         line = json.dumps(finite(attempt.to_line(draw)), default=str)
         append_line(self._file, line, then=self._then)
         with writing(self._file, then=self._then):
-            await in_thread(sync, self._file)
+            await in_thread(sync_file, self._file)
         self._note(attempt)
 
     def write_results(self, results: Mapping[str, Any]) -> None:
@@ -139,7 +144,7 @@ class EvalFolder:
     def _read(self) -> None:
         """Read all lines; remove those that cannot be read, such as one that a kill cut off."""
         log = LineLog(self._file)
-        if not self._file.exists():
+        if not os.path.lexists(self._file):
             return
 
         def is_attempt(line: JsonObject) -> bool:

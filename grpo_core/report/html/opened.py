@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -13,12 +12,17 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.pictures import pictures_of
 from grpo_core.report.html.query import PAGE_SIZE, Query
 from grpo_core.report.html.series import chart_series
+from grpo_core.runs.documents import read_document
+from grpo_core.runs.files import lines_of, open_to_read
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import Filter, GroupRow, Progress, Range, RolloutIndex
 from grpo_core.runs.lines import JsonObject, read_lines, unreadable
 
 WARNING = "warning, step "
 """How an entry of log.txt begins that is a warning."""
+
+_WARNING_CHARACTERS = 1_000_000
+"""The most characters of all warnings."""
 
 _TRIES = 3
 """To read a group while the index changes."""
@@ -76,7 +80,7 @@ class OpenRun:
         return self._facts | {"id": number}
 
     def _read_facts(self, revision: str) -> dict[str, Any]:
-        log, warnings = self._log()
+        log_lines, warnings = self._log()
         return {
             "name": self.name,
             "finished": self.folder.finished,
@@ -84,7 +88,7 @@ class OpenRun:
             "config": self.config,
             "cards": self._cards(),
             "warnings": warnings,
-            "log_lines": len(log),
+            "log_lines": log_lines,
             "alarms": self.alarms(),
             "facets": asdict(self.index.facets()),
             "scale": self._scale(),
@@ -171,30 +175,40 @@ class OpenRun:
     def _cards(self) -> dict[str, Any]:
         """Return the environments' descriptions; a run of an older version has none."""
         path = self.path / "cards.json"
-        if not path.is_file():
-            return {}
         try:
-            cards: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            cards: dict[str, Any] = read_document(path)
+        except FileNotFoundError:
+            return {}
         except (OSError, ValueError) as error:
             raise ConfigError(unreadable(path, error)) from None
         return cards
 
-    def _log(self) -> tuple[list[str], list[str]]:
-        """Return the lines of log.txt, and its warnings, each with the lines that belong to it."""
+    def _log(self) -> tuple[int, list[str]]:
+        """Return how many lines log.txt has, and its warnings with the lines that belong to them.
+
+        Of very many or very long warnings the last ones are left out.
+        """
         path = self.path / "log.txt"
-        if not path.is_file():
-            return [], []
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         warnings: list[str] = []
-        belongs = False
-        for line in lines:
-            if line.startswith(WARNING):
-                warnings.append(line.removeprefix("warning, "))
-            elif belongs and line.startswith("  "):
-                warnings[-1] += f"\n{line.strip()}"
-                continue
-            belongs = line.startswith(WARNING)
-        return lines, warnings
+        count, left, is_warning = 0, _WARNING_CHARACTERS, False
+        try:
+            with open_to_read(path) as file:
+                for data in lines_of(file):
+                    count += 1
+                    line = data.rstrip(b"\r\n").decode(errors="replace")
+                    begins = line.startswith(WARNING)
+                    is_warning = begins or (is_warning and line.startswith("  "))
+                    if not is_warning or (left := left - len(line)) < 0:
+                        continue
+                    if begins:
+                        warnings.append(line.removeprefix("warning, "))
+                    else:
+                        warnings[-1] += f"\n{line.strip()}"
+        except FileNotFoundError:
+            return 0, []
+        except OSError as error:
+            raise ConfigError(unreadable(path, error)) from None
+        return count, warnings
 
     def _scale(self) -> dict[str, float] | None:
         """Return the lowest and the highest reward of the run."""

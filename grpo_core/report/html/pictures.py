@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_core.runs.files import read_whole
+
 _KINDS = {
     ".png": "image/png",
     ".jpg": "image/jpeg",
@@ -101,5 +103,4 @@ def _read(path: Path, root: Path, left: int) -> bytes:
         raise ValueError(f"it has {status.st_size:,} bytes, at most {_MOST_BYTES:,}")
     if status.st_size > left:
         raise ValueError(f"the pictures of a verdict have at most {_MOST_BYTES_OF_ALL:,} bytes")
-    with path.open("rb") as file:
-        return file.read(status.st_size)  # no more, even if it has grown since
+    return read_whole(path, most_bytes=min(_MOST_BYTES, left), below=root)

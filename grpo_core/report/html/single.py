@@ -17,7 +17,7 @@ from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun, place_of
 from grpo_core.report.html.page import html_page, packed
 from grpo_core.runs.atomic import write_whole
-from grpo_core.runs.index import GroupRow, RolloutRow
+from grpo_core.runs.index import GroupRow, GroupTooLargeError, RolloutRow
 from grpo_core.runs.lines import JsonObject
 
 MOST_BYTES = 19_000_000
@@ -135,7 +135,10 @@ def _chunks(run: OpenRun, rows: Sequence[GroupRow]) -> Iterator[list[JsonObject]
     groups: list[JsonObject] = []
     characters = 0
     for row in rows:
-        group = run.group_at(row.step, row.split, row.number)
+        try:
+            group = run.group_at(row.step, row.split, row.number)
+        except GroupTooLargeError:
+            continue
         if group is None:  # the run has gone back to a checkpoint since
             continue
         group |= {"id": row.id}  # what the sample knows it by, even if the index was made anew

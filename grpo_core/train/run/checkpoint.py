@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import shutil
+import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,10 @@ from torch import Tensor
 
 from grpo_core.calls.deadline import describe
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.atomic import whole_folder, write_whole
-from grpo_core.runs.lines import writing
+from grpo_core.runs.atomic import remove_leftovers, whole_folder, write_whole
+from grpo_core.runs.files import names_in, open_to_read
+from grpo_core.runs.folder import is_inner_folder
+from grpo_core.runs.lines import unreadable, writing
 from grpo_core.runs.seal import (
     FORMAT,
     DamagedError,
@@ -40,6 +44,7 @@ PREFIX = "step-"
 """Start of the name of a checkpoint folder; the step follows."""
 PROGRESS = "progress.json"
 """File of what a checkpoint records of the run."""
+_NAME = re.compile(rf"{PREFIX}[0-9]{{1,18}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,7 @@ def save_checkpoint(
     final = folder / f"{PREFIX}{step:06d}"
     if final in checkpoints(folder):
         return final
-    for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed during a save
-        shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers(folder, f".{PREFIX}")  # of a run that was killed during a save
     with writing(final), as_os_error(), whole_folder(final) as partial:
         _save_tensors(weights, partial / "trainable.safetensors")
         if reference := policy.reference.weights():
@@ -142,13 +146,19 @@ def record_settings(path: Path, *, updater: Updater, more: dict[str, Any]) -> No
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return all checkpoints, oldest first; some may be damaged (see `check_checkpoint`)."""
-    paths = [
-        path
-        for path in folder.glob(f"{PREFIX}*")
-        if path.is_dir() and path.name.removeprefix(PREFIX).isdecimal()
-    ]
-    return sorted(paths, key=lambda path: int(path.name.removeprefix(PREFIX)))
+    """Return all checkpoints, oldest first; some may be damaged (see `check_checkpoint`).
+
+    Raises:
+        ConfigError: the folder or a checkpoint is a link, or the folder cannot be read.
+    """
+    if not is_inner_folder(folder):
+        return []
+    try:
+        names = [name for name in names_in(folder) if _NAME.fullmatch(name)]
+    except OSError as error:
+        raise ConfigError(unreadable(folder, error)) from None
+    names.sort(key=lambda name: int(name.removeprefix(PREFIX)))
+    return [path for path in map(folder.joinpath, names) if is_inner_folder(path)]
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
@@ -201,12 +211,15 @@ def _read_tensors(
     reference = path / "reference.safetensors"
     try:
         return (
-            load_file(path / "trainable.safetensors"),
-            load_file(reference) if policy.reference.weights() and reference.exists() else {},
-            torch.load(path / "state.pt", weights_only=True, map_location="cpu"),
+            _load_tensors(path / "trainable.safetensors"),
+            _load_tensors(reference)
+            if policy.reference.weights() and os.path.lexists(reference)
+            else {},
+            _load_state(path / "state.pt"),
         )
     except (
         OSError,
+        zipfile.BadZipFile,
         RuntimeError,
         ValueError,
         KeyError,
@@ -215,6 +228,23 @@ def _read_tensors(
         UnpicklingError,
     ) as error:
         raise ConfigError(_damage_message(path, describe(error).splitlines()[0])) from None
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    open_to_read(path).close()  # a link or a pipe is refused
+    tensors: dict[str, Tensor] = load_file(path)
+    return tensors
+
+
+def _load_state(path: Path) -> dict[str, Any]:
+    """Return what torch.save wrote, which compresses nothing: what is compressed is not read."""
+    with open_to_read(path) as file:
+        with zipfile.ZipFile(file) as archive:
+            if any(item.compress_type != zipfile.ZIP_STORED for item in archive.infolist()):
+                raise ValueError(f"{path.name} is compressed, as no checkpoint is")
+        file.seek(0)
+        state: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+    return state
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.folder import RunFolder, is_inner_folder
 from grpo_core.runs.log import Mark
 from grpo_core.runs.seal import DamagedError, check_manifest
 from grpo_core.train.run.checkpoint import PREFIX, check_checkpoint, checkpoints
@@ -116,6 +116,7 @@ def _intact_options(folder: RunFolder, paths: list[Path]) -> str:
 def _best_is_damaged(folder: RunFolder, allowed: Collection[str]) -> bool:
     """Return whether the best weights are damaged; raise ConfigError if that is not allowed."""
     try:
+        is_inner_folder(folder.path / BEST)  # a link is refused
         check_manifest(folder.path / BEST)
     except DamagedError as error:
         if BEST in allowed:

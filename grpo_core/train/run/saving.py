@@ -13,7 +13,8 @@ from typing import Any
 from filelock import FileLock
 
 from grpo_core.calls.deadline import describe
-from grpo_core.runs.atomic import remove_folder, whole_folder
+from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
+from grpo_core.runs.documents import read_document
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
@@ -168,9 +169,8 @@ class Saving:
             return
         with writing(self.best_folder), as_os_error(), whole_folder(self.best_folder) as partial:
             self._policy.save(partial, state)
-            (partial / "best.json").write_text(
-                json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8"
-            )
+            content = json.dumps({"step": best.step, "reward": best.reward})
+            write_whole(partial / "best.json", f"{content}\n")
             write_manifest(partial)
 
     def align_best(self, best: Best | None) -> None:
@@ -193,11 +193,9 @@ class Saving:
     def best_step(self) -> int | None:
         """Return the step whose weights are in `best_folder`; None if there are none."""
         try:
-            return int(
-                json.loads((self.best_folder / "best.json").read_text(encoding="utf-8"))["step"]
-            )
+            return int(read_document(self.best_folder / "best.json")["step"])
         # The file may be damaged in a folder of format 1, which has no digests.
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def end(self, end: RunEnd) -> RunEnd:

@@ -20,6 +20,7 @@ from grpo_core.config.settings import PLUGIN, LogConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.protocol.hookspecs import hookimpl
+from grpo_core.runs.folder import is_inner_folder
 
 
 class Tracked:
@@ -72,8 +73,14 @@ def trackers(config: LogConfig, host: PluginHost) -> dict[str, Tracked]:
     return tracked
 
 
+def _tensorboard(project: str, folder: Path) -> tracking.GeneralTracker:
+    is_inner_folder(folder / "tensorboard")  # a link is refused
+    return tracking.TensorBoardTracker("tensorboard", folder)
+
+
 def _wandb(project: str, folder: Path) -> tracking.GeneralTracker:
     """Make the W&B tracker; a run folder is one W&B run, also when it is resumed."""
+    is_inner_folder(folder / "wandb")  # a link is refused
     run_id = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
     return tracking.WandBTracker(
         project, name=folder.name, id=run_id, resume="allow", dir=str(folder)
@@ -81,7 +88,7 @@ def _wandb(project: str, folder: Path) -> tracking.GeneralTracker:
 
 
 _MAKERS: Mapping[str, Callable[[str, Path], tracking.GeneralTracker]] = {
-    "tensorboard": lambda project, folder: tracking.TensorBoardTracker("tensorboard", folder),
+    "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": lambda project, folder: tracking.MLflowTracker(
         experiment_name=project, run_name=folder.name

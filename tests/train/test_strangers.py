@@ -1,0 +1,282 @@
+"""Run folders of strangers: no command hangs, fills the memory, or touches a file outside of them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.config.overrides import build_config
+from grpo_core.runs.files import LINE_BYTES
+from grpo_core.runs.index import RolloutIndex
+from grpo_core.runs.index_place import index_path
+from grpo_core.train.trainer import Trainer
+
+from .tiny import save_tiny
+
+SECRET = "what only this user has"
+LOGS = ("metrics.jsonl", "alarms.jsonl", "rollouts.jsonl", "log.txt")
+PICTURES = ("training_curve", "kl_divergence", "reward_parts", "time")
+COMMANDS: dict[str, list[str]] = {
+    "report": ["report", "RUN"],
+    "plot": ["plot", "RUN"],
+    "compare": ["compare", "RUN", "RUN"],
+    "rescore": ["rescore", "RUN"],
+    "export": ["export", "RUN", "--rollouts", "OUT/good.jsonl", "--split", "all", "--min-reward", "0"],
+    "inspect": ["export", "RUN", "--to", "inspect", "--log", "OUT/log.json", "--split", "all"],
+    "recorded": ["eval", "--run", "RUN", "--recorded"],
+    "eval": ["eval", "--run", "RUN", "--tasks", "1", "--samples", "1"],
+    "generate": ["generate", "1 + 1", "--run", "RUN", "--max-new-tokens", "2"],
+    "resume": ["run", "--resume", "UNFINISHED"],
+}
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, which no test changes."""
+    path = tmp_path_factory.mktemp("template") / "run"
+    options = {
+        "model": {"name": str(save_tiny(path.parent / "tiny")), "dtype": "float32"},
+        "prompts_per_step": 2,
+        "group_size": 3,
+        "environment": "arithmetic",
+        "steps": 3,
+        "eval": {"tasks": 2, "every": 2},
+        "checkpoint": {"every": 1},
+        "sampling": {"max_new_tokens": 3},
+        "weights": {},
+        "log": {"tokens": True},
+    }
+    Trainer(build_config([options]), folder=path).run()
+    return path
+
+
+@pytest.fixture
+def run(template: Path, tmp_path: Path) -> Path:
+    """A copy of the run, with nothing that a command draws."""
+    path = tmp_path / "run"
+    shutil.copytree(template, path)
+    for picture in path.glob("*.png"):
+        picture.unlink()
+    return path
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Iterator[Path]:
+    """A file outside the run, which must stay as it is, in a folder that must."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    file = folder / "secret.txt"
+    file.write_text(SECRET)
+    yield file
+    assert file.read_text() == SECRET
+    assert [path.name for path in folder.iterdir()] == ["secret.txt"]
+
+
+def call(name: str, run: Path) -> str:
+    """Call a command on a run; return what it printed, after checking that it ended in one line."""
+    out = run.parent / "out"
+    out.mkdir(exist_ok=True)
+    if name == "resume" and (run / "final").is_dir() and not (run / "final").is_symlink():
+        shutil.rmtree(run / "final")
+    words = {"RUN": str(run), "UNFINISHED": str(run)}
+    arguments = [words.get(text, text.replace("OUT", str(out))) for text in COMMANDS[name]]
+    with within(SECONDS):
+        done = CliRunner().invoke(app, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    assert "Traceback" not in done.output
+    return " ".join(done.output.split())
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail if the block takes longer, even if it waits for a pipe."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"it took more than {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def pipe(path: Path, outside: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
+
+
+def dangling_link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside.with_name("new.txt"))
+
+
+def hard_link(path: Path, outside: Path) -> None:
+    os.link(outside, path)
+
+
+def folder(path: Path, outside: Path) -> None:
+    path.mkdir()
+
+
+def unix_socket(path: Path, outside: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # a socket's path may have 107 characters
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def sparse(path: Path, outside: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+PLANTED: dict[str, Callable[[Path, Path], None]] = {
+    "a named pipe": pipe,
+    "a symbolic link": link,
+    "a dangling link": dangling_link,
+    "a socket": unix_socket,
+    "a folder": folder,
+    "a sparse file": sparse,
+}
+
+
+def plant(kind: str, path: Path, outside: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    PLANTED[kind](path, outside)
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        ("config.json", list(COMMANDS)),
+        ("metrics.jsonl", ["report", "plot", "compare", "recorded", "resume"]),
+        ("rollouts.jsonl", ["report", "compare", "rescore", "export", "inspect", "resume"]),
+        ("rollouts-000001.jsonl.gz", ["report", "compare", "rescore", "export", "resume"]),
+        ("rollouts-000001.jsonl", ["report", "rescore", "resume"]),
+        ("alarms.jsonl", ["report"]),
+        ("cards.json", ["report"]),
+        ("vocabulary.json", ["report"]),
+        ("log.txt", ["report"]),
+        ("attempts.jsonl", ["compare"]),
+        ("final/manifest.json", ["eval", "generate"]),
+        ("checkpoints/step-000003/progress.json", ["resume"]),
+        ("checkpoints/step-000003/state.pt", ["resume"]),
+        ("checkpoints/step-000003/trainable.safetensors", ["resume"]),
+        ("checkpoints/best/manifest.json", ["resume"]),
+    ],
+)
+def test_what_is_read_is_a_regular_file_or_refused_in_one_line(
+    run: Path, outside: Path, name: str, kind: str, commands: list[str]
+) -> None:
+    for command in commands:
+        path = run / name
+        plant(kind, path, outside)
+        said = call(command, run)
+        assert SECRET not in said
+        if kind == "a sparse file":
+            assert "sparse" in said or "more than 64 MB" in said
+        else:
+            assert "not a regular file" in said, said
+
+
+@pytest.mark.parametrize("command", ["report", "plot", "resume"])
+@pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe, unix_socket])
+def test_what_is_written_goes_through_no_link(
+    run: Path, outside: Path, command: str, planted: Callable[[Path, Path], None]
+) -> None:
+    names = {
+        "report": ["report.html"],
+        "plot": [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")],
+        "resume": [
+            *("log.txt", "alarms.jsonl", "metrics.jsonl", "rollouts.jsonl", ".lock"),
+            *("cards.json", "config.json", "vocabulary.json"),
+            *(f"{name}.png" for name in PICTURES),
+            *("checkpoints/.step-000003.partial-1", "checkpoints/best", ".final.replaced", "final"),
+        ],
+    }[command]
+    for name in names:
+        path = run / name
+        kept = path.with_name("kept")
+        if os.path.lexists(path):
+            path.rename(kept)
+        planted(path, outside)
+        call(command, run)
+        assert outside.read_text() == SECRET
+        assert sorted(os.listdir(outside.parent)) == ["secret.txt"]
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        if os.path.lexists(kept):
+            kept.rename(path)
+
+
+def test_no_name_of_a_temporary_file_can_be_foreseen(run: Path, outside: Path) -> None:
+    for name in ("report.html", "config.json", "cards.json", "rollouts.jsonl", "training_curve.png"):
+        for number in (os.getpid(), *range(os.getpid() - 50, os.getpid() + 50)):
+            with contextlib.suppress(FileExistsError):
+                (run / f".{name}.{number}").symlink_to(outside)
+    for command in ("report", "plot", "resume"):
+        call(command, run)
+        assert outside.read_text() == SECRET
+
+
+def test_a_journal_beside_an_index_in_the_folder_deletes_nothing(run: Path, outside: Path) -> None:
+    index = run / "rollouts.sqlite"
+    connection = sqlite3.connect(index)
+    connection.execute("CREATE TABLE files (start)")
+    connection.commit()
+    connection.close()
+    plant_super_journal(Path(f"{index}-journal"), victim=outside)
+    before = index.read_bytes()
+    for command in ("report", "inspect", "resume"):
+        call(command, run)
+        assert outside.read_text() == SECRET
+        assert index.read_bytes() == before
+    assert Path(f"{index}-journal").exists()
+
+
+def plant_super_journal(journal: Path, *, victim: Path) -> None:
+    """Write a hot journal that names a super-journal, as SQLite's file format describes it."""
+    name = str(victim).encode()
+    header = bytes.fromhex("d9d505f920a163d7") + b"".join(
+        number.to_bytes(4, "big") for number in (0, 0, 1, 512, 4096)
+    )
+    locking_page = (1 << 30) // 4096 + 1
+    journal.write_bytes(
+        header.ljust(512, b"\0")
+        + locking_page.to_bytes(4, "big")
+        + name
+        + len(name).to_bytes(4, "big")
+        + sum(name).to_bytes(4, "big")
+        + bytes.fromhex("d9d505f920a163d7")
+    )
