@@ -463,3 +463,27 @@ def test_nothing_that_comes_from_another_process_is_unpickled() -> None:
     ]
     assert loads
     assert all("weights_only=True" in call for call in loads)
+
+
+OPENING = re.compile(
+    r"\.(?:open\(\s*\"|write_text\(|write_bytes\(|read_text\(|read_bytes\()|(?<![\w.])open\("
+    r"|gzip\.open|sqlite3\.connect"
+)
+OPENS_OTHER_FILES = {
+    "grpo_core.runs.index_file": "an index in the user's own cache",
+    "grpo_core.runs.store": "a cache that a setting names",
+    "grpo_core.report.html.page": "files of this package",
+    "grpo_core.train.run.opening": "the user's file of examples",
+    "grpo_core.train.run.metrics": "the kernel's numbers about this process",
+}
+
+
+def test_files_of_a_run_folder_are_opened_by_one_module() -> None:
+    """Else a link, a pipe or a line without end in a stranger's folder would be followed, waited for or read."""
+    rooms = ("grpo_core.runs.", "grpo_core.report.", "grpo_core.train.run.", "grpo_core.bridges.")
+    opening = {
+        name: OPENING.findall(path.read_text(encoding="utf-8"))
+        for name, path in CORE.items()
+        if name.startswith(rooms) and name != "grpo_core.runs.files"
+    }
+    assert {name for name, places in opening.items() if places} == set(OPENS_OTHER_FILES)

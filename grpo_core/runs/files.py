@@ -21,7 +21,7 @@ from typing import IO
 
 LINE_BYTES = 64 << 20
 """The most bytes of a line."""
-FLOOR_BYTES = 256 << 20
+FLOOR_BYTES = 64 << 20
 """Content up to this size is read whatever its ratio: a small file of one repeated word."""
 RATIO = 100
 """How many bytes beyond the floor may stand for one byte on the disk."""

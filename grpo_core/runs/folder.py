@@ -23,6 +23,7 @@ from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
     group_line,
+    is_attempt_line,
     line_text,
     rollout_lines,
     token_fields,
@@ -34,6 +35,7 @@ from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.own_index import OwnIndex
+from grpo_core.runs.recorded import recorded_settings
 from grpo_core.runs.seal import (
     FORMAT,
     SEAL,
@@ -181,7 +183,7 @@ class RunFolder:
             )
         check_format(path, data["provenance"])
         try:
-            return unseal(data)
+            return recorded_settings(path, unseal(data))
         except DamagedError:
             raise ConfigError(
                 f"{path} is not as the run wrote it; restore it, or, if you changed it on purpose, "
@@ -320,7 +322,21 @@ class RunFolder:
         # A line can be chosen by its first bytes, because `rollouts` writes the step first.
         prefixes = [""] if steps is None else [f'{{"step": {step},' for step in steps]
         lines = self._logs["rollouts.jsonl"].lines(tuple(prefix.encode() for prefix in prefixes))
-        return (line for line in lines if "attempt" in line)
+        return (self._checked(line) for line in lines if "attempt" in line)
+
+    def _checked(self, line: JsonObject) -> JsonObject:
+        """Return the line of a rollout.
+
+        Raises:
+            ConfigError: it lacks what each version has written, or has it in another form.
+        """
+        if not is_attempt_line(line):
+            raise ConfigError(
+                f"{self._logs['rollouts.jsonl'].path} has a damaged line of step "
+                f"{line.get('step')!r}: it is not that of a rollout; remove the line, or name "
+                "another run"
+            )
+        return line
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/ atomically: if it exists, the run is finished and the folder is complete.

@@ -30,8 +30,8 @@ _LONGEST_PATH = 1 << 16
 def indexes_folder() -> Path:
     """Return the folder of the indexes, which need not exist.
 
-    It is $GRPO_INDEXES, else $XDG_CACHE_HOME/grpo/indexes, else ~/.cache/grpo/indexes. (The cache of
-    models, $GRPO_CACHE, may be one that several users share.)
+    It is $GRPO_INDEXES, else $XDG_CACHE_HOME/grpo/indexes, else ~/.cache/grpo/indexes. (The cache
+    of models, $GRPO_CACHE, may be one that several users share.)
 
     Raises:
         RuntimeError: this user has no home folder.

@@ -15,6 +15,8 @@ from grpo_core.runs.tables import FIND_DUPLICATES, SUM_UP_GROUPS
 _LONGEST_ERROR = 1_000
 """The most characters of an error in the index; the log has it whole."""
 _BATCH = 1_000
+_LONGEST_TEXT = 2_000_000
+"""The characters of a prompt or a completion that can be searched; of a longer one, the first."""
 
 
 class Indexer:
@@ -180,6 +182,7 @@ def text_of(messages: Any) -> str:
         text = "\n".join(_written(message) for message in messages if isinstance(message, Mapping))
     else:
         text = messages or ""
+    text = text[:_LONGEST_TEXT]
     # SQLite stores UTF-8, which has no lone surrogates, and its text functions end at a NUL.
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 

@@ -19,6 +19,8 @@ from grpo_core.runs.documents import is_deeper, parse_json
 from grpo_core.runs.files import UnsafeFileError, lines_of, open_to_change, open_to_read
 
 JsonObject = dict[str, Any]
+_FIRST_FIELD = b'{"step": '
+"""How each line of rollouts.jsonl begins."""
 _DEEPEST = 100
 """Most levels of lists and objects in what is written or shown."""
 _REMEDIES: dict[int | None, str] = {
@@ -119,13 +121,16 @@ def parse_lines(
     Args:
         lines: the lines of the file; one without a line feed is skipped.
         path: the file, for the message.
-        prefixes: lines that start otherwise are skipped without being parsed.
+        prefixes: lines that start otherwise, with another step, are skipped without being parsed.
 
     Raises:
         ConfigError: a line is damaged.
     """
     for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n") or not line.startswith(prefixes):
+        # What is skipped must look like a line, so that no flood of line feeds is waited for.
+        if not line.endswith(b"\n") or (
+            not line.startswith(prefixes) and line.startswith(_FIRST_FIELD)
+        ):
             continue
         if (value := parse_line(line)) is None:
             raise ConfigError(

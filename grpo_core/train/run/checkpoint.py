@@ -173,6 +173,8 @@ def check_checkpoint(path: Path) -> dict[str, Any]:
     check_format(path, progress)
     if missing := {"step", "config"} - progress.keys():
         raise DamagedError(f"{PROGRESS} lacks {', '.join(sorted(missing))}")
+    if type(progress["step"]) is not int or not isinstance(progress["config"], dict):
+        raise DamagedError(f"{PROGRESS} names no step or no settings")
     if progress.get("format", 1) > 1 and "files" not in progress:
         raise DamagedError(f"{PROGRESS} lacks the digests of its files")
     check_files(path, progress.get("files", {}))
