@@ -466,7 +466,7 @@ def test_nothing_that_comes_from_another_process_is_unpickled() -> None:
 
 
 OPENING = re.compile(
-    r"\.(?:open\(\s*\"|write_text\(|write_bytes\(|read_text\(|read_bytes\()|(?<![\w.])open\("
+    r"\.(?:open\(\s*\"|write_text\(|write_bytes\(|read_text\(|read_bytes\()|(?<!def )(?<![\w.])open\("
     r"|gzip\.open|sqlite3\.connect"
 )
 OPENS_OTHER_FILES = {

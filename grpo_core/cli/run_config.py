@@ -16,6 +16,7 @@ from grpo_core.config.overrides import (
 )
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.documents import refuse_no_document
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.trust import Layer, checked_config
 
@@ -203,5 +204,6 @@ def _read_recipe(name: str) -> tuple[dict[str, Any], Path | None]:
     """Return the settings of a recipe, and its file; None for a plugin's recipe, by its name."""
     path = Path(name)
     if path.suffix in {".toml", ".json"} or path.is_file():
+        refuse_no_document(path, "recipe")
         return read_recipe(path), path
     return dict(PluginHost().load("recipe", name)), None

@@ -118,6 +118,8 @@ def is_attempt_line(line: JsonObject) -> bool:
         messages = [Message.from_json(message) for message in line.get("messages") or ()]
         if verdict is not None:
             Verdict.from_json(verdict)
+        segments = [segment for segment in line.get("policy_tokens") or () if segment]
+        tokens = [segment[name] for segment in segments for name in ("ids", "logprobs", "turns")]
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
     return (
@@ -126,6 +128,7 @@ def is_attempt_line(line: JsonObject) -> bool:
         and isinstance(key.level, (int, float))
         and all(isinstance(value, str) for value in (key.env, key.split))
         and all(isinstance(message.content, str) for message in messages)
+        and all(isinstance(values, list) for values in tokens)
     )
 
 

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from grpo_core.runs.files import LINE_BYTES, read_whole
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.files import LINE_BYTES, UnsafeFileError, read_whole
 
+CONFIG_BYTES = 16 << 20
+"""The most bytes of config.json."""
 DEEPEST = 500
 """The most levels of lists and objects: fewer than Python's functions may be nested."""
 _SMALL_BYTES = 8 << 20
@@ -74,3 +77,23 @@ def read_document(path: Path, *, most_bytes: int = LINE_BYTES, below: Path | Non
         ValueError: it is not JSON, is nested too deeply, or has too many values.
     """
     return parse_json(read_whole(path, most_bytes=most_bytes, below=below))
+
+
+def refuse_no_document(path: Path, kind: str) -> None:
+    """Refuse a file that the user names if reading it would wait, or not end; links are followed.
+
+    Args:
+        path: the file; whether it exists is not asked here.
+        kind: what the message calls it.
+
+    Raises:
+        ConfigError: it is not a regular file, or is too large for settings.
+    """
+    try:
+        read_whole(path.resolve(), most_bytes=CONFIG_BYTES)
+    except UnsafeFileError as error:
+        raise ConfigError(
+            f"the {kind} {path} cannot be read: {error.strerror}; name another"
+        ) from None
+    except (OSError, RuntimeError, ValueError):
+        return

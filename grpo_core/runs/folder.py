@@ -30,7 +30,7 @@ from grpo_core.runs.attempts import (
     update_line,
     without_texts,
 )
-from grpo_core.runs.documents import read_document
+from grpo_core.runs.documents import CONFIG_BYTES, read_document
 from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
 from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
@@ -45,9 +45,6 @@ from grpo_core.runs.seal import (
     unseal,
     write_manifest,
 )
-
-_CONFIG_BYTES = 16 << 20
-"""The most bytes of config.json."""
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
@@ -173,7 +170,7 @@ class RunFolder:
         """
         path = self.path / "config.json"
         try:  # an editor with which a user changed it may have written a byte order mark
-            data: Any = read_document(path, most_bytes=_CONFIG_BYTES)
+            data: Any = read_document(path, most_bytes=CONFIG_BYTES)
         except (OSError, ValueError) as error:
             raise ConfigError(unreadable(path, error)) from None
         if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from grpo_core.runs.attempts import is_attempt_line
 from grpo_core.runs.lines import JsonObject, finite
 from grpo_core.runs.tables import FIND_DUPLICATES, SUM_UP_GROUPS
 
@@ -94,6 +95,8 @@ class Indexer:
         )
 
     def _add_rollout(self, line: JsonObject, place: int, size: int) -> None:
+        if not is_attempt_line(line):
+            raise TypeError("it is not that of a rollout")
         if not self._belongs(line):
             number = line.get("group")
             if number is None:  # a folder of an older version

@@ -105,7 +105,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "4 GB that claim to be 1 kB": (
         "rollouts-000001.jsonl.gz",
         lambda: bomb(b"a", claims=1_000),
-        "more than 64 MB",
+        "over 100 times as many|more than 64 MB",
     ),
     "4 GB of line feeds": (
         "rollouts-000001.jsonl.gz",
@@ -120,7 +120,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a text of 60 MB": (
         "rollouts.jsonl",
         lambda: line(messages=[{"role": "assistant", "content": "ab c" * (15 << 20)}]),
-        "report.html|0 tasks|has a damaged line",
+        "report.html|holds lines that are no attempts",
     ),
     "lists nested 100,000 times": (
         "rollouts.jsonl",

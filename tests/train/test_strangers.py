@@ -45,7 +45,8 @@ COMMANDS: dict[str, list[str]] = {
     "generate": ["generate", "1 + 1", "--run", "RUN", "--max-new-tokens", "2"],
     "resume": ["run", "--resume", "UNFINISHED"],
 }
-SECONDS = 20
+SECONDS = 60
+"""More than any command takes beside other tests; one that waits for a pipe takes for ever."""
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ def test_pictures_and_reports_replace_what_has_their_name(
         call(command, run)
     if planted in (link, dangling_link, hard_link):
         drawn = [path for path in pictures if path.is_file() and not path.is_symlink()]
-        assert len(drawn) == 6  # a run without KL has no picture of it
+        assert len(drawn) == len(pictures)
         assert all(path.stat().st_nlink == 1 for path in drawn)
 
 
@@ -235,7 +236,7 @@ def test_a_resumed_run_writes_through_no_link(
         planted(path, outside)
         said = call("resume", run)
         assert outside.read_text() == SECRET
-        assert name not in refused or re.search("link|not a regular file", said), said
+        assert name not in refused or re.search("link|not a regular file|recorded", said), said
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         path.unlink(missing_ok=True)
