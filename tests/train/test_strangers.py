@@ -288,7 +288,7 @@ def test_no_name_of_a_temporary_file_can_be_foreseen(run: Path, outside: Path) -
 def test_a_journal_beside_an_index_in_the_folder_deletes_nothing(run: Path, outside: Path) -> None:
     index = run / "rollouts.sqlite"
     connection = sqlite3.connect(index)
-    connection.execute("CREATE TABLE files (start)")
+    connection.execute("CREATE TABLE IF NOT EXISTS files (start)")
     connection.commit()
     connection.close()
     plant_super_journal(Path(f"{index}-journal"), victim=outside)
