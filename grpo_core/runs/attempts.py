@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.protocol.types import Group, Message, Rollout, Segment, TaskKey, Verdict
+from grpo_core.protocol.types import Group, Rollout, Segment, TaskKey, Verdict
 from grpo_core.runs.documents import is_too_large
 from grpo_core.runs.lines import JsonObject, shallow
 
@@ -109,27 +109,6 @@ def shortened(line: JsonObject) -> JsonObject:
         fitting = sum(count <= _MOST_RATIOS for count in counts)
         return {**line, "attempts": line["attempts"][:fitting]}
     return {**line, "prompt": "", "tools": []}
-
-
-def is_attempt_line(line: JsonObject) -> bool:
-    """Return whether the line of a rollout has what each version has written."""
-    try:
-        key, verdict = TaskKey(**line["key"]), line["verdict"]
-        messages = [Message.from_json(message) for message in line.get("messages") or ()]
-        if verdict is not None:
-            Verdict.from_json(verdict)
-        segments = [segment for segment in line.get("policy_tokens") or () if segment]
-        tokens = [segment[name] for segment in segments for name in ("ids", "logprobs", "turns")]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return False
-    return (
-        [type(value) for value in (line.get("step"), line["attempt"], key.index)] == [int] * 3
-        and isinstance(key.seed, int)
-        and isinstance(key.level, (int, float))
-        and all(isinstance(value, str) for value in (key.env, key.split))
-        and all(isinstance(message.content, str) for message in messages)
-        and all(isinstance(values, list) for values in tokens)
-    )
 
 
 def line_text(line: JsonObject) -> str:

@@ -23,7 +23,6 @@ from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
     group_line,
-    is_attempt_line,
     line_text,
     rollout_lines,
     token_fields,
@@ -32,7 +31,15 @@ from grpo_core.runs.attempts import (
 )
 from grpo_core.runs.documents import CONFIG_BYTES, read_document
 from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
-from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
+from grpo_core.runs.lines import (
+    JsonObject,
+    Kind,
+    append_line,
+    finite,
+    kind_of,
+    unreadable,
+    writing,
+)
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.own_index import OwnIndex
 from grpo_core.runs.recorded import recorded_settings
@@ -45,6 +52,7 @@ from grpo_core.runs.seal import (
     unseal,
     write_manifest,
 )
+from grpo_core.runs.shapes import is_alarm, is_attempt
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
@@ -297,7 +305,14 @@ class RunFolder:
         Raises:
             ConfigError: a line is damaged.
         """
-        return self._logs["metrics.jsonl"].lines()
+        for line in self._logs["metrics.jsonl"].lines():
+            if kind_of(line) is not Kind.OTHER and type(line.get("step")) is not int:
+                raise ConfigError(
+                    f"{self._logs['metrics.jsonl'].path} has a line whose step is "
+                    f"{line.get('step')!r}, not a whole number; remove the line, or name another "
+                    "run"
+                )
+            yield line
 
     def alarm_lines(self) -> Iterator[JsonObject]:
         """Yield the lines of alarms.jsonl, which runs without alarms and older runs do not have.
@@ -305,7 +320,14 @@ class RunFolder:
         Raises:
             ConfigError: a line is damaged.
         """
-        return self._logs["alarms.jsonl"].lines()
+        for line in self._logs["alarms.jsonl"].lines():
+            if not is_alarm(line):
+                raise ConfigError(
+                    f"{self._logs['alarms.jsonl'].path} has a damaged line of step "
+                    f"{line.get('step')!r}: it is not that of an alarm; remove the line, or name "
+                    "another run"
+                )
+            yield line
 
     def rollout_lines(self, steps: Sequence[int] | None = None) -> Iterator[JsonObject]:
         """Yield the lines of the rollouts in rollouts.jsonl and in its compressed parts.
@@ -327,7 +349,7 @@ class RunFolder:
         Raises:
             ConfigError: it lacks what each version has written, or has it in another form.
         """
-        if not is_attempt_line(line):
+        if not is_attempt(line):
             raise ConfigError(
                 f"{self._logs['rollouts.jsonl'].path} has a damaged line of step "
                 f"{line.get('step')!r}: it is not that of a rollout; remove the line, or name "

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from grpo_core.runs.attempts import is_attempt_line
 from grpo_core.runs.lines import JsonObject, finite
+from grpo_core.runs.shapes import is_attempt, is_task
 from grpo_core.runs.tables import FIND_DUPLICATES, SUM_UP_GROUPS
 
 _LONGEST_ERROR = 1_000
@@ -57,6 +57,8 @@ class Indexer:
         if "attempt" in line:
             self._add_rollout(line, place, size)
         elif "prompt" in line:
+            if not is_task(line):
+                raise TypeError("it is not that of a group")
             self._open_group(line, line["group"], place, size)
             self._has_line = True
             text = text_of(line["prompt"])
@@ -95,7 +97,7 @@ class Indexer:
         )
 
     def _add_rollout(self, line: JsonObject, place: int, size: int) -> None:
-        if not is_attempt_line(line):
+        if not is_attempt(line):
             raise TypeError("it is not that of a rollout")
         if not self._belongs(line):
             number = line.get("group")

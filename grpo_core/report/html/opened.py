@@ -16,7 +16,7 @@ from grpo_core.runs.documents import read_document
 from grpo_core.runs.files import lines_of, open_to_read
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import Filter, GroupRow, Progress, Range, RolloutIndex
-from grpo_core.runs.lines import JsonObject, read_lines, unreadable
+from grpo_core.runs.lines import JsonObject, unreadable
 
 WARNING = "warning, step "
 """How an entry of log.txt begins that is a warning."""
@@ -153,7 +153,7 @@ class OpenRun:
     def alarms(self) -> list[JsonObject]:
         """Return the alarms of the run, each with the place of the group that shows it."""
         alarms = []
-        for alarm in read_lines(self.path / "alarms.jsonl"):
+        for alarm in self.folder.alarm_lines():
             group = alarm.get("group")
             alarms.append(alarm | {"at": self._place(group) if group else None})
         return alarms
