@@ -87,6 +87,8 @@ PUBLIC_MODULES = {
     "grpo_core.calls.api_client",  # a call of an OpenAI-compatible endpoint
     "grpo_core.calls.api_settings",  # its address and key
     "grpo_core.calls.api_requests",  # its bound of new tokens
+    "grpo_core.calls.json_limits",  # JSON of a stranger, before it is parsed
+    "grpo_core.calls.web_callers",  # which requests to a server of this machine web pages sent
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 

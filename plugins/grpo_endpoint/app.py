@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from functools import partial
@@ -15,19 +16,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from grpo_core.calls.web_callers import WebCallers
 from grpo_core.protocol.endpoint import CompletionAnswer
 from grpo_endpoint.answers import ChatAnswer, TextAnswer, health, model_card, model_list
+from grpo_endpoint.bodies import Bodies
 from grpo_endpoint.chat import ChatBody
+from grpo_endpoint.doors import Doors
 from grpo_endpoint.errors import ApiError, invalid_body
+from grpo_endpoint.gate import Client
 from grpo_endpoint.openapi import document
 from grpo_endpoint.responses import JsonResponse, PendingResponse, PendingStream, error_response
 from grpo_endpoint.service import Service
 from grpo_endpoint.text import TextBody
 
 AnyBody = TypeVar("AnyBody", ChatBody, TextBody)
-_DISCARDED = 8
-"""A body that is too large is read up to this many times the limit before the client is told:
-many clients read nothing before they have sent everything."""
+_MOST_ERRORS = 100
+"""A body with more errors is refused without saying which they are."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -50,7 +54,7 @@ def make_app(service: Service) -> ASGIApp:
             Exception: _on_failure,
         },
     )
-    return partial(_with_id, app)
+    return partial(_with_id, Doors(app, WebCallers(service.config.host, service.config.hosts)))
 
 
 class _Api:
@@ -58,6 +62,7 @@ class _Api:
 
     def __init__(self, service: Service) -> None:
         self._service, self._config = service, service.config
+        self._bodies = Bodies(service.config.body_mb)
 
     async def chat(self, request: Request) -> ASGIApp:
         """Answer POST /v1/chat/completions."""
@@ -96,21 +101,14 @@ class _Api:
             ApiError: the request cannot be answered as it is.
         """
         client = self._service.client(request.headers.get("authorization"))
+        held = self._bodies.open()
         try:
-            body = body_class.model_validate_json(await self._read(request))
-        except ValidationError as error:
-            raise invalid_body(error.errors(include_url=False)) from None
-        self._check_model(body.model)
-        requests = body.requests()
-        count, most = sum(asked.count for asked in requests), self._config.max_choices
-        if count > most:
-            raise ApiError(
-                400,
-                f"n: {count} completions were asked for, and this server gives {most} at most; "
-                "send several requests",
-                param="n",
-            )
-        work = self._service.start(client, requests)
+            body = _parsed(await held.read(request), body_class)
+            work = self._start(client, body)
+        except BaseException:
+            held.release()
+            raise
+        work.add_done_callback(lambda _: held.release())
         why_given_up = partial(self._service.why_given_up, client)
         write = partial(_answer, body)
         if not body.stream:
@@ -122,28 +120,25 @@ class _Api:
             self._config.keep_alive_seconds,
         )
 
-    async def _read(self, request: Request) -> bytes:
-        """Return the body of a request.
+    def _start(
+        self, client: Client, body: ChatBody | TextBody
+    ) -> asyncio.Task[list[CompletionAnswer]]:
+        """Return the task that answers a valid body.
 
         Raises:
-            ApiError: it is too large.
-            ClientDisconnect: the client is gone.
+            ApiError: the request cannot be answered as it is.
         """
-        limit = int(self._config.body_mb * 2**20)
-        body, size = bytearray(), 0
-        async for part in request.stream():
-            size += len(part)
-            if size <= limit:
-                body += part
-            elif size > _DISCARDED * limit:
-                break
-        if size > limit:
+        self._check_model(body.model)
+        requests = body.requests()
+        count, most = sum(asked.count for asked in requests), self._config.max_choices
+        if count > most:
             raise ApiError(
-                413,
-                f"the body has more than {self._config.body_mb:g} MiB; send shorter messages",
-                code="request_too_large",
+                400,
+                f"n: {count} completions were asked for, and this server gives {most} at most; "
+                "send several requests",
+                param="n",
             )
-        return bytes(body)
+        return self._service.start(client, requests)
 
     def _check_model(self, name: str) -> None:
         """Raise ApiError unless the model is the one that there is."""
@@ -154,6 +149,22 @@ class _Api:
                 code="model_not_found",
                 param="model",
             )
+
+
+def _parsed(data: bytes, body_class: type[ChatBody] | type[TextBody]) -> ChatBody | TextBody:
+    """Return what a body says.
+
+    Raises:
+        ApiError: it is not valid.
+    """
+    try:
+        return body_class.model_validate_json(data)
+    except ValidationError as error:
+        if (count := error.error_count()) > _MOST_ERRORS:  # each would take time to describe
+            raise ApiError(
+                400, f"the body has {count} fields that are wrong; compare it with /openapi.json"
+            ) from None
+        raise invalid_body(error.errors(include_url=False)) from None
 
 
 def _answer(body: ChatBody | TextBody, answers: list[CompletionAnswer]) -> ChatAnswer | TextAnswer:
@@ -181,10 +192,11 @@ async def _on_api_error(_: Request, error: Any) -> Response:
 
 async def _on_http_error(request: Request, error: Any) -> Response:
     """Answer a request to a route or by a method that does not exist."""
+    path = str(request.scope["path"])[:80]
     if error.status_code == 405:
-        message = f"{request.url.path} does not take {request.method}; see /openapi.json"
+        message = f"{path} does not take {request.method[:20]}; see /openapi.json"
     else:
-        message = f"there is nothing at {request.url.path[:80]}; see /openapi.json"
+        message = f"there is nothing at {path}; see /openapi.json"
     response = error_response(ApiError(error.status_code, message))
     response.headers.update(error.headers or {})
     return response

@@ -9,10 +9,12 @@ from pydantic import Field, field_validator
 
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_endpoint.errors import ApiError
-from grpo_endpoint.fields import Body, Only, Sampling
+from grpo_endpoint.fields import Body, Name, Only, Sampling
 from grpo_endpoint.messages import ChatMessage, chat_messages
 
+MAX_MESSAGES = 8192
 _MAX_TOOLS = 256
+_MAX_METADATA = 64
 
 
 class FunctionDefinition(Body):
@@ -67,7 +69,7 @@ class JsonObjectFormat(Body):
 class NamedSchema(Body):
     """A JSON schema with a name."""
 
-    name: str
+    name: Name
     description: str | None = None
     schema_: Annotated[dict[str, Any], Field(alias="schema")]
     strict: bool | None = None
@@ -84,11 +86,15 @@ class JsonSchemaFormat(Body):
 class ChatBody(Sampling):
     """Asks for the next message of a chat."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[
+        list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
+    ]
     """The chat so far."""
     max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Another name of `max_tokens`."""
-    tools: Annotated[list[ToolDefinition], Field(max_length=_MAX_TOOLS)] | None = None
+    tools: Annotated[list[ToolDefinition], Field(max_length=_MAX_TOOLS, fail_fast=True)] | None = (
+        None
+    )
     """The tools that the policy may call."""
     tool_choice: Literal["auto", "none"] | None = None
     """none: the policy is told of no tools."""
@@ -99,13 +105,13 @@ class ChatBody(Sampling):
         | None
     ) = None
     """What the completion has to be."""
-    metadata: dict[str, str] | None = None
+    metadata: Annotated[dict[str, str], Field(max_length=_MAX_METADATA)] | None = None
     """Changes nothing."""
-    safety_identifier: str | None = None
+    safety_identifier: Name | None = None
     """Changes nothing."""
-    prompt_cache_key: str | None = None
+    prompt_cache_key: Name | None = None
     """Changes nothing."""
-    prompt_cache_retention: str | None = None
+    prompt_cache_retention: Name | None = None
     """Changes nothing."""
     service_tier: Annotated[Any, Only((None, "auto", "default"))] = None
     """There are no others."""

@@ -16,6 +16,9 @@ class HttpConfig:
 
     host: str = "127.0.0.1"
     """Address at which the server listens; 127.0.0.1: programs on this machine alone reach it."""
+    hosts: tuple[str, ...] = ()
+    """Further names by which clients reach the server, such as that of a proxy before it; requests
+    that name another host are refused, since web pages could send them."""
     port: int = 0
     """Port at which it listens; 0: a free one."""
     socket: str | None = None

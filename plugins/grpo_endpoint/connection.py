@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from grpo_endpoint.errors import ApiError
 
 
 class BoundedConnection(H11Protocol):
@@ -65,6 +68,26 @@ class BoundedConnection(H11Protocol):
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, in the form of all other errors."""
+        error = ApiError(
+            400, "this is not valid HTTP, or its headers are too long; send a request of HTTP/1.1"
+        )
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps(error.body).encode()
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ]
+            for event in (
+                h11.Response(status_code=error.status, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _watch(self) -> None:
         """Start the clock if a part of a request is here, and stop it if all of it is."""

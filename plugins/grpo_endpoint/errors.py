@@ -13,6 +13,7 @@ _MAX_SHOWN_CHARS = 80
 _MAX_SHOWN_ERRORS = 5
 TAG = "<{}>"
 """Name of an alternative, which pydantic adds to the place of an error."""
+_ENCODER = json.JSONEncoder(default=str)
 _SHOULD = re.compile(r"^\w+ should ")
 
 
@@ -76,7 +77,7 @@ class ApiError(Exception):
         headers = {} if self.retry_seconds is None else {"retry-after": str(self.retry_seconds)}
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        if self.status == 413:
+        if self.status in (403, 413, 415):  # the body was not read
             headers["connection"] = "close"
         return headers
 
@@ -105,7 +106,7 @@ def _place(path: Sequence[int | str]) -> str:
         is_role = len(before) == 2 and before[0] == "messages"
         is_format = before == ("response_format",)
         if not (is_role or is_format or str(part).startswith(TAG[0])):
-            parts.append(str(part))
+            parts.append(_cut(str(part)))
     return ".".join(parts)
 
 
@@ -120,9 +121,27 @@ def _message(error: Mapping[str, Any]) -> str:
         return f"it has no {context['discriminator'].strip(chr(39))}; send one"
     if kind == "union_tag_invalid":
         name = context["discriminator"].strip("'")
-        return f"{name} is {context['tag']!r}; it has to be one of {context['expected_tags']}"
-    found = json.dumps(error["input"], default=str)
-    if len(found) > _MAX_SHOWN_CHARS:
-        found = found[: _MAX_SHOWN_CHARS - 3] + "..."
+        tag, known = _cut(str(context["tag"])), context["expected_tags"]
+        return f"{name} is {tag!r}; it has to be one of {known}"
     reason = _SHOULD.sub("it has to ", error["msg"].removeprefix("Value error, "))
-    return f"{found} was found; {reason}"
+    return f"{_shown(error['input'])} was found; {reason}"
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of a value as JSON, of which no more is written than is shown."""
+    if isinstance(value, str):
+        return _cut(json.dumps(value[:_MAX_SHOWN_CHARS]))
+    written = ""
+    try:
+        for part in _ENCODER.iterencode(value):
+            written += part
+            if len(written) > _MAX_SHOWN_CHARS:
+                return _cut(written)
+    except ValueError:  # Python writes no whole number of many thousand digits
+        return "a number that is too long"
+    return written
+
+
+def _cut(text: str) -> str:
+    """Return a text, or its beginning if it is long."""
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 3]}..."

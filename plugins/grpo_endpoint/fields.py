@@ -19,9 +19,15 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from grpo_core.calls.json_limits import check_json
 from grpo_endpoint.errors import TAG
 
 MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 500
+"""As much of the end of a completion is read again after each of its tokens."""
+MAX_PARTS = 4096
+"""Parts of one message."""
+MAX_NAME_CHARACTERS = 1024
 
 
 class Body(BaseModel):
@@ -83,15 +89,21 @@ class TextPart(Body):
 
 Content = Annotated[
     Annotated[str, Tag(_TEXT)]
-    | Annotated[Annotated[list[TextPart], Field(min_length=1)], Tag(_PARTS)],
+    | Annotated[
+        Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)],
+        Tag(_PARTS),
+    ],
     Discriminator(_kind_of_texts),
 ]
 """A text, or its parts, which are joined."""
 
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
+"""A text that changes nothing, or names something."""
 Stop = Annotated[
-    Annotated[str, Field(min_length=1), Tag(_TEXT)]
+    Annotated[StopText, Tag(_TEXT)]
     | Annotated[
-        Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=MAX_STOPS)],
+        Annotated[list[StopText], Field(max_length=MAX_STOPS, fail_fast=True)],
         Tag(_PARTS),
     ],
     Discriminator(_kind_of_texts),
@@ -129,7 +141,7 @@ class Sampling(Body):
     """Draw from the smallest set of tokens that holds this much probability."""
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     """Equal requests with equal seeds get equal completions, where the sampler can do that."""
-    user: str | None = None
+    user: Name | None = None
     """Changes nothing."""
     frequency_penalty: Annotated[Any, Only((None, 0))] = None
     """Not supported."""
@@ -163,6 +175,7 @@ def json_object(text: str) -> Mapping[str, Any]:
         ValueError: it holds none.
     """
     try:
+        check_json(text)
         value = json.loads(text, parse_constant=_refuse)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -9,7 +9,10 @@ from pydantic import Field, field_validator
 
 from grpo_core import Message, ToolCall
 from grpo_endpoint.errors import ApiError
-from grpo_endpoint.fields import Body, Content, Only, TextPart, joined, json_object
+from grpo_endpoint.fields import Body, Content, Name, Only, TextPart, joined, json_object
+
+MAX_CALLS = 1024
+"""Calls of one message."""
 
 
 class SystemMessage(Body):
@@ -17,7 +20,7 @@ class SystemMessage(Body):
 
     role: Literal["system", "developer"]
     content: Content
-    name: str | None = None
+    name: Name | None = None
     """Changes nothing."""
 
 
@@ -26,14 +29,14 @@ class UserMessage(Body):
 
     role: Literal["user"]
     content: Content
-    name: str | None = None
+    name: Name | None = None
     """Changes nothing."""
 
 
 class CalledFunction(Body):
     """A function and the arguments of a call."""
 
-    name: str
+    name: Name
     arguments: str
     """A JSON object, as a text."""
 
@@ -47,7 +50,7 @@ class CalledFunction(Body):
 class AssistantCall(Body):
     """A call of a tool."""
 
-    id: Annotated[str, Field(min_length=1)]
+    id: Annotated[Name, Field(min_length=1)]
     type: Literal["function"]
     function: CalledFunction
 
@@ -57,8 +60,11 @@ class AssistantMessage(Body):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: Annotated[list[AssistantCall], Field(min_length=1)] | None = None
-    name: str | None = None
+    tool_calls: (
+        Annotated[list[AssistantCall], Field(min_length=1, max_length=MAX_CALLS, fail_fast=True)]
+        | None
+    ) = None
+    name: Name | None = None
     """Changes nothing."""
     reasoning_content: str | None = None
     """What it thought before; a message without it continues the same completion."""
@@ -79,9 +85,9 @@ class ToolMessage(Body):
 
     role: Literal["tool"]
     content: Content
-    tool_call_id: str
+    tool_call_id: Name
     """The id of the call. Results follow the message with the calls, one for each."""
-    name: str | None = None
+    name: Name | None = None
     """Changes nothing."""
 
 

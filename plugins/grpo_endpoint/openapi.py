@@ -18,8 +18,10 @@ from grpo_endpoint.text import TextBody
 _ERRORS: Mapping[int, str] = {
     400: "The request is not valid, or contradicts what the server can do.",
     401: "The key is missing, unknown, or no longer in use.",
+    403: "A web page sent the request, or it names another host.",
     404: "There is no such model.",
     413: "The body is too large.",
+    415: "The body is declared as something else than JSON.",
     429: "Too many requests wait; Retry-After says when to come again.",
     500: "The server failed.",
     503: "The policy cannot be sampled now, or the server closes; Retry-After says when to come "
@@ -79,7 +81,7 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
             found["security"] = []
         return found
 
-    asked = (400, 401, 404, 413, 429, 500, 503, 504)
+    asked = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "openapi": "3.1.0",
@@ -109,12 +111,14 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
                     stream=True,
                 )
             },
-            "/v1/models": {"get": operation("listModels", "List the models.", Models, 401, 503)},
+            "/v1/models": {
+                "get": operation("listModels", "List the models.", Models, 401, 403, 503)
+            },
             "/v1/models/{model}": {
-                "get": operation("retrieveModel", "Describe a model.", Model, 401, 404, 503),
+                "get": operation("retrieveModel", "Describe a model.", Model, 401, 403, 404, 503),
                 "parameters": [name],
             },
-            "/health": {"get": operation("health", "Tell whether it serves.", Health, 503)},
+            "/health": {"get": operation("health", "Tell whether it serves.", Health, 403, 503)},
         },
         "components": {
             "schemas": definitions["$defs"],

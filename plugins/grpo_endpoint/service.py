@@ -133,7 +133,9 @@ class Service:
                 code="unavailable",
                 retry_seconds=_RETRY_SECONDS,
             ) from None
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of native code is no Exception
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise ApiError(
                     504,

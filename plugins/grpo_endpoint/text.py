@@ -14,7 +14,7 @@ DEFAULT_MAX_TOKENS = 16
 """The budget of a request that names none, as in the real API."""
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
 
 _TEXT, _TEXTS, _TOKENS, _LISTS = map(TAG.format, ("text", "texts", "tokens", "lists of tokens"))
@@ -32,10 +32,11 @@ def _kind_of_prompt(value: Any) -> str:
 Prompt = Annotated[
     Annotated[str, Field(min_length=1), Tag(_TEXT)]
     | Annotated[
-        Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)], Tag(_TEXTS)
+        Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, fail_fast=True)],
+        Tag(_TEXTS),
     ]
     | Annotated[Tokens, Tag(_TOKENS)]
-    | Annotated[Annotated[list[Tokens], Field(min_length=1)], Tag(_LISTS)],
+    | Annotated[Annotated[list[Tokens], Field(min_length=1, fail_fast=True)], Tag(_LISTS)],
     Discriminator(_kind_of_prompt),
 ]
 

@@ -70,7 +70,7 @@ def post(access: Access, body: bytes, *headers: str) -> bytes:
     """A request as bytes."""
     lines = [
         f"POST {CHAT} HTTP/1.1",
-        "Host: here",
+        "Host: localhost",
         f"Authorization: Bearer {access.key}",
         *(headers or (f"Content-Length: {len(body)}",)),
     ]
@@ -556,8 +556,8 @@ def test_an_endless_body_ends() -> None:
     "start",
     [
         b"",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: here\r\n",
-        b"GET /health HTTP/1.1\r\nHost: here\r\n\r\nGET /he",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he",
     ],
 )
 def test_a_request_that_comes_slowly_is_cut_off(start: bytes) -> None:

@@ -108,7 +108,7 @@ def victim(access: Access) -> subprocess.Popen[bytes]:
     head = "|".join(
         [
             f"POST {CHAT} HTTP/1.1",
-            "Host: here",
+            "Host: localhost",
             f"Authorization: Bearer {access.key}",
             f"Content-Length: {len(content)}",
             "",

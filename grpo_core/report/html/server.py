@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
+from grpo_core.calls.web_callers import WebCallers
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.compared import comparison
 from grpo_core.report.html.forensics import forensics
@@ -24,8 +25,7 @@ from grpo_core.runs.lines import finite
 
 _LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
-_NAMES = (HOST, "localhost")
-"""What browsers may call this machine; another name in a request leads here by a trick of DNS."""
+_CALLERS = WebCallers(HOST)
 
 Parameters = Mapping[str, str]
 
@@ -154,11 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_for_us(self) -> bool:
         """Tell whether the request names this machine, and comes from this page or a person."""
-        name = self.headers.get("Host", "").partition(":")[0]  # browsers leave out port 80
-        return name in _NAMES and self.headers.get("Sec-Fetch-Site", "none") in (
-            "none",
-            "same-origin",
+        headers = self.headers
+        hosts, origins, sites = (
+            headers.get_all(name, []) for name in ("Host", "Origin", "Sec-Fetch-Site")
         )
+        return _CALLERS.refusal(hosts=hosts, origins=origins, sites=sites) is None
 
     def _data(self, name: str, query: str) -> tuple[HTTPStatus, Any]:
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.train.policy.constrained import Constraint
 
 
 class Batch:
@@ -21,8 +23,11 @@ class Batch:
         requests: Sequence[Request],
         futures: Sequence[asyncio.Future[Completion]],
         version: int,
+        constraints: Mapping[int, Constraint] = MappingProxyType({}),
     ) -> None:
         self.requests = requests
+        self.constraints = constraints
+        """The constraints of the requests that have a JSON schema, by their index."""
         self.params = requests[0].params
         """Sampling parameters of all requests."""
         self._futures = futures

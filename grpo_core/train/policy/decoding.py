@@ -25,7 +25,6 @@ from grpo_core.train.compute.recorded import FEWEST_TOKENS, RecordedLines
 from grpo_core.train.compute.upload import upload
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.constrained import Constraint, Grammars
 from grpo_core.train.policy.drawing import draw, draw_allowed
 from grpo_core.train.policy.selfcheck import Lines, Sampling
 
@@ -66,15 +65,13 @@ class Decoding:
     equal so far share one line of the cache, until they diverge.
     """
 
-    def __init__(
-        self, policy: Policy, limits: SamplingConfig, batch: Batch, grammars: Grammars
-    ) -> None:
+    def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
         self._policy, self._batch = policy, batch
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
-        self._constraints: dict[int, Constraint] = {}  # of the requests that have a schema
-        waiting = [i for i, request in enumerate(requests) if self._begin(i, request, grammars)]
+        self._constraints = batch.constraints
+        waiting = [i for i, request in enumerate(requests) if self._begin(i, request)]
         self._equal = policy.sampling in (Sampling.EQUAL, Sampling.UNCACHED)
         self._waiting = deque(sorted(waiting, key=self._length) if self._equal else waiting)
         self._active: list[int] = []  # requests that are being decoded
@@ -97,14 +94,8 @@ class Decoding:
             if self._active:
                 self._draw()
 
-    def _begin(self, i: int, request: Request, grammars: Grammars) -> bool:
+    def _begin(self, i: int, request: Request) -> bool:
         """Return whether request `i` is to be decoded; otherwise it ends here."""
-        try:
-            if request.json_schema is not None:
-                self._constraints[i] = grammars.constraint(request.json_schema)
-        except GrpoError as error:
-            self._batch.end(i, error)
-            return False
         if not len(request.uniforms):
             self._batch.end(i, Completion())
         return len(request.uniforms) > 0
@@ -242,7 +233,8 @@ class Decoding:
 def _uniforms(requests: Sequence[Request], device: torch.device) -> Tensor:
     """Return the uniforms of all requests (B, T) on the device; MPS has no float64."""
     width = max((len(r.uniforms) for r in requests), default=0)
-    rows = [[*r.uniforms, *[0.0] * (width - len(r.uniforms))] for r in requests]
-    return torch.tensor(
-        rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
-    )
+    rows_BT = np.zeros((len(requests), width))
+    for row_T, request in zip(rows_BT, requests, strict=True):
+        row_T[: len(request.uniforms)] = request.uniforms
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return torch.from_numpy(rows_BT).to(dtype).to(device)

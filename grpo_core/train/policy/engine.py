@@ -6,20 +6,49 @@ import asyncio
 import time
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
+from grpo_core.calls.schema_limits import needs_trial
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.constrained import Grammars
+from grpo_core.train.policy.constrained import Constraint, Grammars
 from grpo_core.train.policy.decoding import Decoding
 
 _NO_LIMITS = SamplingConfig()
 _QUIET_SHARE, _GATHER_SHARE = 0.05, 0.1
 """Shares of the time of the last batch: how long no request has to come until the next one begins,
 and how long it waits for further ones at most."""
+
+_COMPILE_SECONDS = 0.5
+"""How long a batch waits once for a schema that is being compiled."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Hold a request that waits for its batch."""
+
+    request: Request
+    compiling: asyncio.Task[Constraint] | None = None
+    """Returns what holds it to its JSON schema; None if it has none."""
+
+    is_late: bool = False
+    """No batch waits for its schema any more."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Return whether its schema is not compiled yet."""
+        return self.compiling is not None and not self.compiling.done()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it can be computed."""
+        done = self.compiling
+        return done is None or (done.done() and not done.cancelled() and not done.exception())
 
 
 class Engine:
@@ -28,7 +57,7 @@ class Engine:
     Requests that arrive in the same pass of the event loop are decoded together; later ones wait
     until that batch has ended. So a batch, and with it the last bits of its log-probs, does not
     depend on how fast anything is. With `sampling.gather_ms`, a batch waits for requests that
-    arrive a little later.
+    arrive a little later. A request whose JSON schema takes long to compile joins a later batch.
 
     Args:
         policy: the policy to sample from.
@@ -46,7 +75,7 @@ class Engine:
         self._max_rows = limits.max_rows or policy.tuning.max_rows
         self._grammars = Grammars(policy)
         self._version = 0
-        self._waiting: dict[asyncio.Future[Completion], Request] = {}
+        self._waiting: dict[asyncio.Future[Completion], _Waiting] = {}
         self._serving: asyncio.Task[None] | None = None
         self._batch: Batch | None = None
         self._computation: Future[None] | None = None
@@ -62,9 +91,12 @@ class Engine:
             MissingExtraError: the library that follows them is not installed.
         """
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = request
-        if self._serving is None or self._serving.done():
-            self._serving = asyncio.create_task(self._serve())
+        self._waiting[future] = waiting = _Waiting(request)
+        if request.json_schema is not None:
+            waiting.is_late = needs_trial(request.json_schema)
+            waiting.compiling = asyncio.create_task(self._grammars.constraint(request.json_schema))
+            waiting.compiling.add_done_callback(partial(self._on_compiled, future))
+        self._wake()
         try:
             return await future
         finally:
@@ -87,7 +119,10 @@ class Engine:
         If nobody waits for the batch any more, wait until its computation has ended, so that the
         weights are restored before others use them.
         """
-        if self._waiting.pop(future, None) is not None or self._batch is None:
+        waiting = self._waiting.pop(future, None)
+        if waiting is not None and waiting.compiling is not None:
+            waiting.compiling.cancel()
+        if waiting is not None or self._batch is None:
             return
         if self._batch.drop(future) and self._computation is not None:
             wait([self._computation])
@@ -97,10 +132,10 @@ class Engine:
         while self._waiting:
             if self._limits.gather_ms:
                 await self._gather(self._limits.gather_ms / 1000)
-            params = next(iter(self._waiting.values())).params
-            futures = [f for f, request in self._waiting.items() if request.params == params]
-            requests = [self._waiting.pop(f) for f in futures]
-            batch = self._batch = Batch(requests, futures, self._version)
+            futures = await self._compiled()
+            if not futures:
+                return  # the end of a compilation goes on
+            batch = self._batch = self._batch_of(futures)
             started = time.monotonic()
             self._computation = self.policy.thread.submit(lambda: self._compute(batch))  # noqa: B023
             try:
@@ -110,11 +145,54 @@ class Engine:
                 batch.dropped.update(range(len(batch.requests)))
                 wait([self._computation])
                 raise
-            except Exception as error:  # noqa: BLE001 - each caller gets it
-                batch.fail(error)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - each caller gets it
+                is_panic = not isinstance(error, Exception)  # of native code
+                batch.fail(RuntimeError(f"the sampler failed: {error}") if is_panic else error)
             finally:
                 self._batch = self._computation = None
                 self._last_seconds, self._last_count = time.monotonic() - started, len(futures)
+
+    def _wake(self) -> None:
+        """Begin to serve the requests that wait, unless that is going on."""
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve())
+
+    def _on_compiled(
+        self, future: asyncio.Future[Completion], compiling: asyncio.Task[Constraint]
+    ) -> None:
+        """Go on with a request whose schema is compiled, or end it."""
+        if compiling.cancelled():
+            return
+        error = compiling.exception()
+        if error is None:
+            self._wake()
+        elif self._waiting.pop(future, None) is not None and not future.done():
+            future.set_exception(error)
+
+    async def _compiled(self) -> list[asyncio.Future[Completion]]:
+        """Return the requests of the next batch: with equal parameters, and their schema compiled.
+
+        Most schemas are compiled within milliseconds. They are waited for, so that a batch does not
+        depend on when that ends.
+        """
+        late = [one for one in self._waiting.values() if one.is_compiling and not one.is_late]
+        if late:
+            await asyncio.wait(
+                [one.compiling for one in late if one.compiling], timeout=_COMPILE_SECONDS
+            )
+            for one in late:
+                one.is_late = True
+        ready = {f: one.request.params for f, one in self._waiting.items() if one.is_ready}
+        first = next(iter(ready.values()), None)
+        return [future for future, params in ready.items() if params == first]
+
+    def _batch_of(self, futures: list[asyncio.Future[Completion]]) -> Batch:
+        """Return the batch of the requests that wait with these futures."""
+        taken = [self._waiting.pop(future) for future in futures]
+        constraints = {i: one.compiling.result() for i, one in enumerate(taken) if one.compiling}
+        return Batch([one.request for one in taken], futures, self._version, constraints)
 
     async def _gather(self, seconds: float) -> None:
         """Wait until no request came for a while, but not long beside the time of a batch.
@@ -144,4 +222,4 @@ class Engine:
             and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
         )
         with self.policy.prepacked(rows if packs else None) if limits.prepack else nullcontext():
-            Decoding(self.policy, limits, batch, self._grammars).run()
+            Decoding(self.policy, limits, batch).run()

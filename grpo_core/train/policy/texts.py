@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
@@ -235,6 +236,11 @@ class Texts:
             after: the tokens before.
         """
         return pieces.decode(self.tokenizer, token_ids, hidden=self.hidden_ids, after=after)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Return the number of characters of the longest token; no token stands for more."""
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
 
     @property
     def hidden_ids(self) -> frozenset[int]:

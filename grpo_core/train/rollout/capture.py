@@ -15,7 +15,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
@@ -31,7 +31,9 @@ from grpo_core.protocol.types import Message, Segment, Task
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
+    check_length,
     generate,
+    is_chat,
     make_choice,
     may_think,
     prompt_tokens,
@@ -144,6 +146,7 @@ class Capture:
         check_agent_request(
             request, self._drawing.params, used=self._turns, most=self._budget.turns
         )
+        check_length(self._drawing.policy, request)
         start = self._start_of(request)
         count = self._tokens_for(request, start)
         self._turns += request.count
@@ -196,7 +199,7 @@ class Capture:
             return ()
         segment, prompt = self._segments[-1], self._task.prompt
         history = segment.turns[-1].history
-        if not _is_chat(history):
+        if not is_chat(history):
             policy = self._drawing.policy
             text = policy.decode(segment.token_ids, after=segment.prompt_ids)
             return (policy.split(text, segment.prompt_ids),)
@@ -243,7 +246,7 @@ class Capture:
         own_ids = tuple(segment.token_ids[: turn.end])
         new_ids = self._ids_after(request, turn, own_ids)
         prefix = (*segment.prompt_ids, *own_ids, *new_ids)
-        known = turn.history if _is_chat(turn.history) else ()
+        known = turn.history if is_chat(turn.history) else ()
         if turn is segment.turns[-1] and not segment.is_taken:
             return _Start(prefix, segment, new_ids, known)
         return _Start(prefix, known=known)
@@ -260,7 +263,7 @@ class Capture:
         known = len(history)
         if isinstance(prompt, str):
             return policy.encode_text(prompt[known:], before=prompt[:known])
-        if not _is_chat(prompt):
+        if not is_chat(prompt):
             return cast(tuple[int, ...], prompt[known:])
         calls = prompt[known - 1].tool_calls  # with the client's ids, to which results belong
         last_turn = replace(cast(Message, history[-1]), tool_calls=calls)
@@ -345,7 +348,7 @@ class Capture:
         history: str | tuple[int, ...] | tuple[Message, ...]
         if isinstance(prompt, str):
             history = prompt + choice.text
-        elif _is_chat(prompt):
+        elif is_chat(prompt):
             history = (*start.known, *prompt[len(start.known) :], choice.message)
         else:
             history = (*cast(tuple[int, ...], prompt), *completion.token_ids)
@@ -380,8 +383,3 @@ def _continues(prompt: Any, history: Any, tags: Tags | None) -> bool:
         else sent == known
         for sent, known in zip(prompt, history, strict=False)
     )
-
-
-def _is_chat(prompt: object) -> TypeGuard[tuple[Message, ...]]:
-    """Return whether a prompt consists of messages."""
-    return isinstance(prompt, tuple) and any(isinstance(part, Message) for part in prompt)

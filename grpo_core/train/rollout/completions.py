@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
+from grpo_core.calls.schema_limits import schema_text
 from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.sampler import (
@@ -23,6 +25,12 @@ from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.draws import draw_uniforms
 
+_LOGGER = logging.getLogger(__name__)
+_LEAST_TEMPERATURE = 1e-6
+"""By a lower one logits are no longer finite in float32; it draws what 0 does."""
+_LEAST_TOP_P = 1e-6
+"""A lower one is 0 in float32, which keeps no token; it keeps the most likely one, as this does."""
+
 
 def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]:
     """Return the tokens (P,) that a request asks to continue.
@@ -32,18 +40,46 @@ def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]
             the messages.
     """
     prompt = request.prompt
+    check_length(policy, request)
     try:
         if isinstance(prompt, str):
             prompt_ids = policy.encode(prompt)
-        elif messages := tuple(part for part in prompt if isinstance(part, Message)):
-            prompt_ids = policy.encode_chat(messages, tools=request.tools)
+        elif is_chat(prompt):
+            prompt_ids = policy.encode_chat(prompt, tools=request.tools)
         else:
-            prompt_ids = _checked_tokens(policy, [part for part in prompt if isinstance(part, int)])
+            prompt_ids = _checked_tokens(policy, prompt)
     except ConfigError as error:
         raise RefusedRequestError(str(error)) from None
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        raise RefusedRequestError(
+            f"the model's chat template cannot write these messages: {error!s:.200}"
+        ) from None
     if not prompt_ids:
         raise RefusedRequestError("the prompt has no tokens; send a text that is not empty")
     return prompt_ids
+
+
+def check_length(policy: Policy, request: CompletionRequest) -> None:
+    """Refuse a text that has too many tokens, whichever they are, before it is tokenised.
+
+    Raises:
+        RefusedRequestError: it does not fit the model's context.
+    """
+    if policy.context is None:
+        return
+    prompt = request.prompt
+    least = len(prompt)  # a message or a token has one token at least
+    if isinstance(prompt, str):
+        least = len(prompt) // policy.longest_token
+    elif is_chat(prompt):
+        characters = sum(len(message.content) for message in prompt)
+        least = max(least, characters // policy.longest_token)
+    if least > policy.context:
+        raise RefusedRequestError(
+            f"the prompt has {least} tokens or more, which exceed the model's context of "
+            f"{policy.context} tokens; shorten it",
+            code="context_length_exceeded",
+        )
 
 
 def token_budget(
@@ -77,10 +113,11 @@ def token_budget(
 
 def sampling_params(request: CompletionRequest, defaults: SamplingParams) -> SamplingParams:
     """Return how the completions of a request are drawn; what it leaves open is in `defaults`."""
+    temperature = defaults.temperature if request.temperature is None else request.temperature
     return replace(
         defaults,
-        temperature=defaults.temperature if request.temperature is None else request.temperature,
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        temperature=temperature if temperature >= _LEAST_TEMPERATURE else 0.0,
+        top_p=defaults.top_p if request.top_p is None else max(request.top_p, _LEAST_TOP_P),
         stop=request.stop or defaults.stop,
     )
 
@@ -111,6 +148,8 @@ async def generate(sampler: Sampler, request: Request) -> Completion:
             "response_format: this sampler cannot hold completions to JSON; leave it out"
         )
     try:
+        if request.json_schema is not None:
+            schema_text(request.json_schema)  # no sampler is asked to follow what is too large
         return await sampler.generate(request)
     except (UnsupportedSchemaError, UserError) as error:
         if request.json_schema is None:
@@ -160,6 +199,28 @@ def make_choice(
         tools: JSON schemas of the functions that the policy may call.
         may_think: whether it may begin with thoughts (see `may_think`).
     """
+    try:
+        return _choice(policy, prompt_ids, completion, stop=stop, tools=tools, may_think=may_think)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        if not tools:
+            raise
+        _LOGGER.debug("an answer cannot be read with the tools of its request", exc_info=True)
+        raise RefusedRequestError(
+            "tools: calls of these tools cannot be read in the answer; check that parameters are "
+            "JSON schemas"
+        ) from None
+
+
+def _choice(
+    policy: Policy,
+    prompt_ids: Sequence[int],
+    completion: Completion,
+    *,
+    stop: Sequence[str],
+    tools: Sequence[Mapping[str, Any]],
+    may_think: bool,
+) -> Choice:
+    """Return what `make_choice` returns, or raise whatever strange tools lead to."""
     token_ids = completion.token_ids
     written = policy.completion_text(prompt_ids, token_ids)
     text = _before_stop(written, stop)
@@ -187,8 +248,12 @@ def may_think(request: CompletionRequest) -> bool:
 
     What continues a text or tokens is raw text, and what has to be JSON is nothing else.
     """
-    is_chat = any(isinstance(part, Message) for part in request.prompt)
-    return is_chat and request.json_schema is None
+    return is_chat(request.prompt) and request.json_schema is None
+
+
+def is_chat(prompt: object) -> TypeGuard[tuple[Message, ...]]:
+    """Return whether a prompt consists of messages."""
+    return isinstance(prompt, tuple) and any(isinstance(part, Message) for part in prompt[:1])
 
 
 def _checked_tokens(policy: Policy, token_ids: Sequence[int]) -> tuple[int, ...]:

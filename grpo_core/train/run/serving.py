@@ -10,12 +10,14 @@ from grpo_core.protocol.endpoint import (
     CompletionAnswer,
     CompletionRequest,
     Endpoint,
+    RefusedRequestError,
 )
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.completions import (
     generate,
+    is_chat,
     make_choice,
     may_think,
     prompt_tokens,
@@ -27,6 +29,12 @@ from grpo_core.train.rollout.completions import (
 
 DEFAULT_TOKENS = 1024
 """The budget of a request that names none, where the config names none either."""
+_MOST_TOKENS = 2**22
+"""Most tokens that the completions of a request may have together."""
+_LONG, _PART = 20_000, 50
+"""A prompt of more characters is tokenised in a thread; a message counts for some of its own."""
+_SHARE = 200_000
+"""So many random numbers are drawn without a pause."""
 _POLL_SECONDS = 0.1
 
 
@@ -55,21 +63,13 @@ class PolicyCompleter:
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
-        prompt_ids = prompt_tokens(self._policy, request)
+        if _is_long(request):  # others are answered meanwhile
+            prompt_ids = await asyncio.to_thread(prompt_tokens, self._policy, request)
+        else:
+            prompt_ids = prompt_tokens(self._policy, request)
         count = token_budget(self._policy, request, prompt_ids, default=self._default_tokens)
         params = sampling_params(request, self._params)
-        completions = await self._sample(
-            [
-                sampler_request(
-                    prompt_ids,
-                    params,
-                    key=random_key(request.seed, number),
-                    count=count,
-                    json_schema=request.json_schema,
-                )
-                for number in range(request.count)
-            ]
-        )
+        completions = await self._sample(await _draws(request, prompt_ids, params, count))
         choices = [
             make_choice(
                 self._policy,
@@ -91,6 +91,41 @@ class PolicyCompleter:
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _is_long(request: CompletionRequest) -> bool:
+    """Return whether it takes a while to turn a request into tokens."""
+    prompt = request.prompt
+    characters = len(prompt) if isinstance(prompt, str) else 0
+    if is_chat(prompt):
+        characters = sum(len(message.content) for message in prompt) + len(prompt) * _PART
+    return characters + len(request.tools) * _PART > _LONG
+
+
+async def _draws(
+    request: CompletionRequest, prompt_ids: tuple[int, ...], params: SamplingParams, count: int
+) -> list[Request]:
+    """Return what the sampler is asked, for each completion of a request.
+
+    Raises:
+        RefusedRequestError: the completions may have too many tokens together.
+    """
+    if request.count * count > _MOST_TOKENS:
+        raise RefusedRequestError(
+            f"{request.count} completions of up to {count} tokens are more than {_MOST_TOKENS} "
+            "tokens together; lower n or max_tokens, or send several requests"
+        )
+    draws: list[Request] = []
+    for number in range(request.count):
+        key = random_key(request.seed, number)
+        draws.append(
+            sampler_request(
+                prompt_ids, params, key=key, count=count, json_schema=request.json_schema
+            )
+        )
+        if len(draws) * count // _SHARE != (len(draws) - 1) * count // _SHARE:
+            await asyncio.sleep(0)  # others are answered meanwhile
+    return draws
 
 
 async def serve(
