@@ -69,10 +69,13 @@ class Connection:
             McpError: it cannot be used.
         """
         async with self._lock:
+            started = asyncio.get_running_loop().time()
             self._client = await self._restarted()
+            left = self._server.seconds - (asyncio.get_running_loop().time() - started)
+            tools = await self._server.list_tools(self._client, seconds=left)
             self._tools = [
                 called_by(tool, partial(self._call, tool.name))
-                for tool in self._server.offered(await self._server.list_tools(self._client))
+                for tool in self._server.offered(tools)
             ]
 
     def tools(self) -> list[DescribedTool]:

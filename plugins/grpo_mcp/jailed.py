@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_core import Session
+from grpo_mcp.guard import UnreadableError, read_message
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -63,7 +64,6 @@ async def session_transport(
     """
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
 
     answers, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, requests = anyio.create_memory_object_stream[SessionMessage](0)
@@ -82,8 +82,10 @@ async def session_transport(
                     return  # the client sees that the connection has ended
                 if method == "initialize":
                     greeting = [line]
-                message = jsonrpc_message_adapter.validate_json(text, by_name=False)
-                await answers.send(SessionMessage(message))
+                try:
+                    await answers.send(read_message(text))
+                except UnreadableError as error:  # an answer, whatever it looks like
+                    await answers.send(UnreadableError(str(error)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(answer)

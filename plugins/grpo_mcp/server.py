@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core import ConfigError, DescribedTool, GrpoError, MissingExtraError, Session
 from grpo_core.plugins.versions import check_versions
+from grpo_mcp.guard import guarded
 from grpo_mcp.jailed import session_transport
+from grpo_mcp.listing import all_tools
+from grpo_mcp.process import process_transport
+from grpo_mcp.web import web_transport
 
 if TYPE_CHECKING:
     from mcp import Client
 
 _TAIL_CHARACTERS = 500
 """How much of the end of a server's standard error a message quotes."""
+_LOG_BYTES = 65_536
+"""How much of the end of a server's standard error is read for that."""
 _LABEL_CHARACTERS = 120
 """How much of a command a message quotes."""
 
@@ -134,7 +141,7 @@ class McpServer:
             except Exception as error:
                 if started:
                     raise
-                log.seek(0)
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
                 late = isinstance(error, TimeoutError)
                 fault = f"it was not ready in {self.seconds:g} s" if late else reason(error)
                 raise McpError(
@@ -142,18 +149,31 @@ class McpServer:
                     + (f"; its last output: {tail}" if (tail := _tail(log.read())) else "")
                 ) from None
 
-    async def list_tools(self, client: Client) -> list[DescribedTool]:
-        """Return descriptions of the tools that a connected server has, of all of them."""
-        tools: list[DescribedTool] = []
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            for tool in page.tools:
-                text = tool.description or tool.title or ""
-                tools.append(DescribedTool(tool.name, text, tool.input_schema, _not_connected))
-            cursor = page.next_cursor
-            if not cursor:
-                return tools
+    async def list_tools(
+        self, client: Client, *, seconds: float | None = None
+    ) -> list[DescribedTool]:
+        """Return descriptions of the tools that a connected server has, of all of them.
+
+        Args:
+            client: is connected.
+            seconds: what is left of the deadline; None: all of it.
+
+        Raises:
+            McpError: the server does not list them in time, or lists too many.
+        """
+        try:
+            async with asyncio.timeout(self.seconds if seconds is None else seconds):
+                tools = await all_tools(client)
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server failed
+            late = isinstance(error, TimeoutError)
+            fault = f"it took longer than {self.seconds:g} s" if late else reason(error)
+            raise McpError(
+                f"the MCP server {self.label} does not list its tools: {fault}"
+            ) from None
+        return [
+            DescribedTool(tool.name, tool.description, tool.schema, _not_connected)
+            for tool in tools
+        ]
 
     def offered(self, tools: Sequence[DescribedTool]) -> list[DescribedTool]:
         """Return those of the server's tools that are in `names`.
@@ -173,28 +193,23 @@ class McpServer:
 
     async def _list_once(self) -> list[DescribedTool]:
         """Return what `tools` does, asked of a server that is stopped again."""
-        failure = ""
+        failure: McpError | None = None
         async with self.client() as client:  # which makes a group of an exception in its block
             try:
-                async with asyncio.timeout(self.seconds):
-                    tools = await self.list_tools(client)
-            except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server failed
-                failure = reason(error)
-        if failure:
-            raise McpError(f"the MCP server {self.label} does not list its tools: {failure}")
+                tools = await self.list_tools(client)
+            except McpError as error:
+                failure = error
+        if failure is not None:
+            raise failure
         return self.offered(tools)
 
     def _transport(self, log: Any) -> Any:
         """Return what the client of the SDK connects to."""
-        from mcp import StdioServerParameters, stdio_client
-
         if self.transport is not None:
-            return self.transport()
+            return guarded(self.transport())
         if self.url:
-            return self.url
-        program, *arguments = self.command
-        parameters = StdioServerParameters(command=program, args=arguments, env=self.variables)
-        return stdio_client(parameters, errlog=log)
+            return guarded(web_transport(self.url))
+        return guarded(process_transport(self.command, self.variables, log))
 
 
 def called_by(tool: DescribedTool, call: Callable[[Mapping[str, Any]], object]) -> DescribedTool:
