@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +18,15 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psutil import Process
 
+from grpo_core.train.run.serving import PolicyCompleter
 from grpo_endpoint.openapi import document
 
 from ..train.test_tool_formats import policy_of
+from .hostile_requests import exchanged, hostile
 from .served import served
-from .served_policy import scripted_completer
+from .served_policy import scripted_completer, tiny_actor
 
 CHAT = "/v1/chat/completions"
 DOCUMENT = document("policy", 128)
@@ -218,3 +225,54 @@ def test_schemathesis_finds_no_failure_of_the_server(tmp_path: Path) -> None:
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert found.returncode == 0, found.stdout[-5000:] + found.stderr[-2000:]
     assert len(ASKED) > 100
+
+
+def storm(folder: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture) -> Counter[int]:
+    """Send hostile requests to a real policy, and an honest one beside every 25th; return how often each status came."""
+    rng = random.Random(f"storm {seed}")
+    statuses: Counter[int] = Counter()
+    honest = {"model": "policy", "messages": [USER], "max_tokens": 8, "temperature": 0, "seed": 1}
+    completer = PolicyCompleter(tiny_actor(folder / "model"))
+    with caplog.at_level("WARNING"), served(io_seconds=3, body_mb=4) as server:
+        access = server.admit(completer)
+        port = server.endpoint._port
+        with server.http(access) as client:
+            first = client.post(CHAT, json=honest).json()["choices"]
+            before = Process().memory_info().rss
+            for number in range(count):
+                asked = hostile(rng, port, access.key)
+                started = time.monotonic()
+                status, text = exchanged(port, asked.data, seconds=20, leaves=rng.random() < 0.03)
+                case = f"request {number} of seed {seed}: status {status}, {text[:300]!r}"
+                statuses[status] += 1
+                assert status < 500, case
+                assert time.monotonic() - started < 20, case
+                assert status != 200 or not asked.is_refusable or b"HEAD" in asked.data[:9] or b"GET" in asked.data[:9], case  # fmt: skip
+                if status >= 400 and text and b"HEAD" not in asked.data[:9]:
+                    message = json.loads(text)["error"]["message"]
+                    assert 10 < len(message) < 2000, case
+                    assert "\n" not in message, case
+                if number % 25 == 24:
+                    again = client.post(CHAT, json=honest)
+                    assert again.status_code == 200, case
+                    assert again.json()["choices"] == first, case
+                assert Process().memory_info().rss - before < 500 * 2**20, case
+    assert not [record for record in caplog.records if record.exc_info]
+    return statuses
+
+
+def test_hostile_requests_leave_an_honest_client_its_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """GRPO_STORM_REQUESTS and GRPO_STORM_SEED try others."""
+    count = int(os.environ.get("GRPO_STORM_REQUESTS", "300"))
+    statuses = storm(tmp_path, count, int(os.environ.get("GRPO_STORM_SEED", "0")), caplog)
+    assert {200, 400, 401, 403, 415} <= set(statuses)
+
+
+@pytest.mark.heavy
+def test_five_thousand_hostile_requests_leave_an_honest_client_its_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    statuses = storm(tmp_path, 5000, 1, caplog)
+    assert {200, 400, 401, 403, 404, 405, 413, 415} <= set(statuses)

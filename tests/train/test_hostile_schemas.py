@@ -1,0 +1,167 @@
+"""A JSON schema that is too large, too deep, slow or wrong ends its own request, and no request beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from grpo_core.protocol.sampler import UnsupportedSchemaError
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import builtin_sampler
+from grpo_core.train.policy.constrained import Constraint
+
+from .arrange import sampled
+from .test_agents import POLICY, Talking, by_agent
+from .test_constrained import NO_SCHEMA, requests
+from .tiny import tiny_model, tiny_tokenizer
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def alternatives(count: int) -> dict[str, Any]:
+    named = [
+        [{"properties": {f"{i}{j}": {"type": "string"}}, "required": [f"{i}{j}"]} for j in range(2)]
+        for i in range(count)
+    ]
+    return {"allOf": [{"anyOf": pair} for pair in named]}
+
+
+REFUSED: dict[str, Any] = {
+    **{f"depth {depth}": nested(depth) for depth in (40, 70, 71, 100, 130, 400, 5000)},
+    "patterns that hold at once": {"allOf": [{"type": "string", "pattern": f".*[a-z].{{{10 + i}}}"} for i in range(50)]},
+    "multiples that hold at once": {"allOf": [{"type": "integer", "multipleOf": prime} for prime in (7, 11, 13, 17, 19, 23, 29)]},
+    "a large multiple": {"type": "integer", "multipleOf": 99991},
+    "a product of alternatives": alternatives(30),
+    "a million names": {"enum": [f"value {i}" for i in range(200_000)]},
+    "many optional fields": {"type": "object", "properties": {f"p{i}": {} for i in range(10_000)}},
+    "a billion items": {"type": "array", "minItems": 10**9},
+    "a long number": {"const": 10**5000},
+    "no number": {"const": float("inf")},
+    "no JSON": {"const": {1, 2}},
+    "half a pair": {"const": "\ud83d"},
+    "a circle": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    "another address": {"$ref": "http://127.0.0.1:1/x"},
+    "brackets": {"type": "string", "pattern": "(" * 2000 + ")" * 2000},
+    "looking ahead": {"type": "string", "pattern": "(?=a)b"},
+    "options of the library": {"type": "string", "x-guidance": {"whitespace_pattern": "x"}},
+    "letters that the model has not": {"const": "\u4e00"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return Policy(tiny_model(), tiny_tokenizer())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_schema_is_refused_and_four_honest_requests_are_answered(
+    policy: Policy, name: str
+) -> None:
+    honest = requests(policy, [None, {"type": "boolean"}, None, {"type": "boolean"}], length=5)
+    (hostile,) = requests(policy, [REFUSED[name]], length=5, seed=9)
+    alone = sampled(policy, honest)
+
+    async def together() -> list[Any]:
+        sampler = builtin_sampler(policy, NO_SCHEMA)
+        asked = [honest[0], honest[1], hostile, honest[2], honest[3]]
+        return await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
+
+    started = time.monotonic()
+    first, second, refusal, *others = asyncio.run(together())
+    assert time.monotonic() - started < 20
+    assert isinstance(refusal, UnsupportedSchemaError)
+    assert len(str(refusal)) < 400
+    tokens = [completion.token_ids for completion in (first, second, *others)]
+    assert tokens == [completion.token_ids for completion in alone]
+
+
+def test_requests_without_a_schema_do_not_wait_for_one_that_hangs(policy: Policy) -> None:
+    (honest,) = requests(policy, [None], length=3)
+    (hostile,) = requests(policy, [REFUSED["patterns that hold at once"]], length=3)
+
+    async def together() -> float:
+        sampler = builtin_sampler(policy, NO_SCHEMA)
+        slow = asyncio.create_task(sampler.generate(hostile))
+        await asyncio.sleep(0.1)
+        started = time.monotonic()
+        await sampler.generate(honest)
+        waited = time.monotonic() - started
+        assert not slow.done()
+        with pytest.raises(UnsupportedSchemaError, match="3 s to compile"):
+            await slow
+        return waited
+
+    assert asyncio.run(together()) < 2
+
+
+class Panic(BaseException):
+    """What a panic of native code looks like: no Exception."""
+
+
+def test_a_grammar_that_fails_in_the_middle_ends_its_request_alone(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = requests(policy, [None, None], length=6)
+    (failing,) = requests(policy, [{"type": "array", "minItems": 9}], length=6)
+    alone = sampled(policy, honest)
+    step = Constraint._next_mask
+    steps: list[int] = []
+
+    class Failing:
+        def __init__(self, matcher: Any) -> None:
+            self._matcher = matcher
+
+        def consume_token(self, token: int) -> None:
+            raise Panic("index out of bounds")
+
+    def next_mask(self: Constraint) -> Any:
+        steps.append(1)
+        mask = step(self)
+        self._matcher = Failing(self._matcher)  # type: ignore[assignment]
+        return mask
+
+    monkeypatch.setattr(Constraint, "_next_mask", next_mask)
+
+    async def together() -> list[Any]:
+        sampler = builtin_sampler(policy, NO_SCHEMA)
+        asked = [honest[0], failing, honest[1]]
+        return await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
+
+    first, refusal, second = asyncio.run(together())
+    assert steps == [1]
+    assert isinstance(refusal, UnsupportedSchemaError)
+    assert "index out of bounds" in str(refusal)
+    assert [first.token_ids, second.token_ids] == [done.token_ids for done in alone]
+
+
+class AsksStrangely(Talking):
+    """Asks for a schema that nothing follows, and goes on when it is refused."""
+
+    async def agent(self, task: Any, client: Any) -> Any:
+        from openai import BadRequestError
+
+        schema = {"name": "deep", "schema": nested(25 if task.key.index else 100)}
+        with pytest.raises(BadRequestError, match=r"JSON schema|too complex"):
+            await client.chat.completions.create(
+                model="policy",
+                messages=[{"role": "user", "content": "Hi"}],
+                response_format={
+                    "type": "json_schema",
+                    "json_schema": {**schema, "schema": {**schema["schema"], "$ref": "#/nowhere"}},  # type: ignore[dict-item]
+                },
+            )
+        return await super().agent(task, client)
+
+
+def test_an_agent_hears_that_its_schema_is_refused_and_its_attempt_is_no_error() -> None:
+    rollouts = by_agent(AsksStrangely, builtin_sampler(POLICY, NO_SCHEMA), attempts=1)
+    assert [rollout.error for (rollout,) in rollouts] == ["", ""]
+    assert all(rollout.token_ids for (rollout,) in rollouts)
