@@ -13,6 +13,8 @@ from grpo_endpoint.fields import Only, Sampling
 DEFAULT_MAX_TOKENS = 16
 """The budget of a request that names none, as in the real API."""
 
+MAX_PROMPTS = 4096
+
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 
@@ -32,11 +34,17 @@ def _kind_of_prompt(value: Any) -> str:
 Prompt = Annotated[
     Annotated[str, Field(min_length=1), Tag(_TEXT)]
     | Annotated[
-        Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, fail_fast=True)],
+        Annotated[
+            list[Annotated[str, Field(min_length=1)]],
+            Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True),
+        ],
         Tag(_TEXTS),
     ]
     | Annotated[Tokens, Tag(_TOKENS)]
-    | Annotated[Annotated[list[Tokens], Field(min_length=1, fail_fast=True)], Tag(_LISTS)],
+    | Annotated[
+        Annotated[list[Tokens], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)],
+        Tag(_LISTS),
+    ],
     Discriminator(_kind_of_prompt),
 ]
 

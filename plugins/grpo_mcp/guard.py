@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
-from grpo_core.calls.json_limits import check_json
+from grpo_core.calls.json_limits import JsonLimits, check_json
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -22,6 +22,7 @@ MAX_MESSAGE_BYTES = 8 * 2**20
 """Largest message of a server."""
 MOST_MESSAGES = 10_000
 """Most other messages between two answers; a server that sends more is stopped."""
+_LIMITS = JsonLimits(containers=50_000, strings=200_000, values=600_000)
 _REPLIES = 16
 """Most answers to requests of the server that wait until it reads them; others are dropped."""
 _INTERNAL_ERROR, _METHOD_NOT_FOUND = -32603, -32601
@@ -54,7 +55,7 @@ def read_message(line: bytes | str) -> SessionMessage:
     try:
         if len(line) > MAX_MESSAGE_BYTES:
             raise ValueError(f"it has more than {MAX_MESSAGE_BYTES} bytes")
-        check_json(line)
+        check_json(line, _LIMITS)
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except (ValueError, RecursionError) as error:
         start = line[:4096] if isinstance(line, bytes) else line[:4096].encode(errors="replace")
