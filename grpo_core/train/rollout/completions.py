@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from grpo_core.calls.schema_limits import schema_text
 from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
@@ -47,7 +47,7 @@ def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]
         elif is_chat(prompt):
             prompt_ids = policy.encode_chat(prompt, tools=request.tools)
         else:
-            prompt_ids = _checked_tokens(policy, prompt)
+            prompt_ids = _checked_tokens(policy, cast(tuple[int, ...], prompt))
     except ConfigError as error:
         raise RefusedRequestError(str(error)) from None
     except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
