@@ -7,9 +7,13 @@ import json
 from typing import ClassVar
 
 import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from grpo_endpoint.errors import ApiError
+
+_NOT_HTTP = ApiError(
+    400, "this is not valid HTTP, or its headers are too long; send a request of HTTP/1.1"
+)
 
 
 class BoundedConnection(H11Protocol):
@@ -71,22 +75,24 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is not HTTP, in the form of all other errors."""
-        error = ApiError(
-            400, "this is not valid HTTP, or its headers are too long; send a request of HTTP/1.1"
-        )
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps(error.body).encode()
+        is_open, cycle = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE), self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True  # what its request is answered with goes nowhere
+            cycle.message_event.set()
+        if is_open:
+            body = json.dumps(_NOT_HTTP.body).encode()
             headers = [
                 ("content-type", "application/json"),
                 ("content-length", str(len(body))),
                 ("connection", "close"),
             ]
-            for event in (
-                h11.Response(status_code=error.status, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
+            reply = h11.Response(
+                status_code=_NOT_HTTP.status, headers=headers, reason=b"Bad Request"
+            )
+            # An answer to HEAD has no body.
+            self.transport.write(self.conn.send(reply) or b"")
+            if self.conn.our_state is h11.SEND_BODY and not _is_head(cycle):
+                self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
         self.transport.close()
 
     def _watch(self) -> None:
@@ -100,3 +106,8 @@ class BoundedConnection(H11Protocol):
         elif not is_partly_here and self._reading is not None:
             self._reading.cancel()
             self._reading = None
+
+
+def _is_head(cycle: RequestResponseCycle | None) -> bool:
+    """Return whether the request that is being read has the method HEAD."""
+    return cycle is not None and not cycle.response_complete and cycle.scope["method"] == "HEAD"

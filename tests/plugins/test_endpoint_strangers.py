@@ -80,6 +80,26 @@ def test_what_is_not_http_gets_an_error_of_the_api() -> None:
             assert json.loads(text)["error"]["message"].startswith("this is not valid HTTP")
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+def test_a_body_that_breaks_off_in_its_chunks_is_refused_once_and_logs_nothing(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    completer = Fake()
+    with served() as server:
+        access = server.admit(completer)
+        port = int(access.base_url.rpartition(":")[2].removesuffix("/v1"))
+        head = (
+            f"{method} {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {access.key}\r\n"
+        )
+        data = f"{head}Transfer-Encoding: chunked\r\n\r\n5\r\n{{'a':\r\nzz\r\n"
+        status, text = exchanged(port, data.encode(), seconds=3)
+    if method == "POST":
+        assert json.loads(text)["error"]["message"].startswith("this is not valid HTTP")
+    assert status == 400
+    assert completer.asked == []
+    assert not caplog.records
+
+
 LARGE: dict[str, bytes] = {
     "messages": json.dumps({**HELLO, "messages": HELLO["messages"] * 250_000}).encode(),
     "nothing": b'{"model": "policy", "messages": [' + b"null," * 500_000 + b"null]}",
