@@ -1,0 +1,219 @@
+"""Folders as a stranger may plant them, given to the commands: nothing runs, nothing outside changes, each call ends soon.
+
+A longer storm: GRPO_STORM=2000 pytest -m heavy -n 0 tests/train/test_folder_storm.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import random
+import resource
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.config.overrides import build_config
+from grpo_core.train.trainer import Trainer
+
+from .storm_folders import Planter
+
+MOST_SECONDS = 20
+MOST_MB = 500
+BOMB_MB = 2000
+
+
+@pytest.fixture
+def planter(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planter:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home" / name))
+    more = {
+        "environment": "arithmetic",
+        "steps": 2,
+        "eval": {"tasks": 2},
+        "sampling": {"max_new_tokens": 3},
+        "checkpoint": {"every": 1},
+    }
+    Trainer(build_config([settings, more]), folder=tmp_path / "base").run()
+    user = tmp_path / "user"
+    (user / "folder").mkdir(parents=True)
+    (user / "pages").mkdir()
+    for name in ("notes.txt", "data.jsonl", "folder/a.json", "pages/report.html"):
+        (user / name).write_text("{}\n")
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        for _ in range(BOMB_MB):
+            file.write(b"a" * 1_000_000)
+    return Planter(tmp_path / "base", user, packed.getvalue())
+
+
+def commands(folder: Path, base: Path, out: Path, chance: random.Random) -> list[list[str]]:
+    """Return two calls that only read a folder, and in a third of the cases one that uses its model."""
+    reading = (
+        ["report", folder],
+        ["report", base, folder, "--out", out / "page.html"],
+        ["plot", folder],
+        ["compare", base, folder],
+        ["compare", folder, base, "--json"],
+        ["rescore", folder],
+        ["rescore", folder, "--out", out / "verdicts.jsonl"],
+        ["export", folder, "--rollouts", out / "good.jsonl", "--min-reward", "0", "--split", "all"],
+        ["export", folder, "--to", "inspect", "--log", out / "log.json"],
+    )
+    using = (
+        ["eval", "--run", folder, "--tasks", "1", "--samples", "1"],
+        ["generate", "--run", folder, "2 + 2", "--max-new-tokens", "3"],
+        ["run", "--resume", folder],
+        ["run", "--resume", folder, "--steps", "3"],
+        ["run", "--recipe", folder / "config.json", "--out", out / "new", "--steps", "1"],
+        ["export", folder, "--weights", out / "weights"],
+    )
+    chosen = chance.sample(reading, k=2)
+    if chance.random() < 0.35:
+        chosen.append(chance.choice(using))
+    return [[str(word) for word in command] for command in chosen]
+
+
+def test_no_planted_folder_runs_code_changes_a_file_hangs_or_fills_memory(planter, tmp_path):
+    storm(planter, tmp_path, range(40))
+
+
+@pytest.mark.heavy
+def test_a_long_storm_of_planted_folders_changes_nothing_either(planter, tmp_path):
+    first = int(os.environ.get("GRPO_STORM_FIRST", "1000"))
+    storm(planter, tmp_path, range(first, first + int(os.environ.get("GRPO_STORM", "2000"))))
+
+
+def storm(planter: Planter, tmp_path: Path, seeds: Sequence[int]) -> None:
+    user = fingerprint(planter.user)
+    started, faults, longest, largest, statuses = time.monotonic(), [], 0.0, 0.0, dict[int, int]()
+    for seed in seeds:
+        folder, out = tmp_path / "planted", tmp_path / "out"
+        out.mkdir()
+        planted = planter.plant(folder, seed)
+        for command in commands(folder, planter.base, out, random.Random(seed)):
+            status, seconds, megabytes, complaint = call(command)
+            longest, largest = max(longest, seconds), max(largest, megabytes)
+            statuses[status] = statuses.get(status, 0) + 1
+            if fingerprint(planter.user) != user:
+                complaint = "a file of the user was changed, or code ran"
+                for path in planter.user.rglob("*"):
+                    path.chmod(0o755 if path.is_dir() else 0o644)
+                restore(planter.user)
+                user = fingerprint(planter.user)
+            if complaint:
+                faults.append(f"seed {seed}, {planted}: grpo {' '.join(command)}: {complaint}")
+                print(faults[-1], flush=True)
+        shutil.rmtree(out)
+        shutil.rmtree(folder)
+    print(
+        f"{len(seeds)} folders, {sum(statuses.values())} calls in {time.monotonic() - started:.0f} s; "
+        f"statuses {statuses}; longest call {longest:.1f} s, largest {largest:.0f} MB"
+    )
+    assert not faults, "\n".join(faults)
+
+
+def call(command: Sequence[str]) -> tuple[int, float, float, str]:
+    """Return the exit status, seconds, megabytes above the start, and what was wrong ("": nothing)."""
+    reset_peak()
+    before, started = memory_mb("VmRSS"), time.monotonic()
+    streams = sys.stdout, sys.stderr
+    try:
+        with deadline(MOST_SECONDS), most_memory():
+            done = CliRunner().invoke(app, list(command))
+    except TookTooLong as error:
+        sys.stdout, sys.stderr = streams
+        return -1, time.monotonic() - started, memory_mb("VmHWM") - before, str(error)
+    seconds, megabytes = time.monotonic() - started, memory_mb("VmHWM") - before
+    error = None if isinstance(done.exception, SystemExit) else done.exception
+    complaint = ""
+    if error is not None:
+        complaint = f"{type(error).__name__}: {error}"[:300]
+        if os.environ.get("GRPO_STORM_TRACES"):
+            import traceback
+
+            traceback.print_exception(error)
+    elif "Traceback (most recent call last)" in done.output:
+        complaint = "a traceback: " + done.output[-300:]
+    elif done.exit_code not in (0, 1, 2):
+        complaint = f"exit status {done.exit_code}: {done.output[-300:]}"
+    elif done.exit_code and not done.output.strip():
+        complaint = f"exit status {done.exit_code} without a message"
+    if megabytes > MOST_MB:
+        complaint += f" {megabytes:.0f} MB"
+    return done.exit_code, seconds, megabytes, complaint
+
+
+class TookTooLong(BaseException):
+    """Ends a call that waits; no handler of errors in the commands catches it."""
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise TookTooLong(f"it took {seconds:g} s")
+
+    old = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+@contextlib.contextmanager
+def most_memory() -> Iterator[None]:
+    """End a call that fills the memory before the machine does."""
+    old = resource.getrlimit(resource.RLIMIT_AS)
+    limit = int((memory_mb("VmSize") + 8 * MOST_MB) * (1 << 20))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, old)
+
+
+def fingerprint(folder: Path) -> dict[str, Any]:
+    """Return what the files of a folder are: kind, mode, links, content, time of the last change."""
+
+    def of_one(path: Path) -> tuple[Any, ...]:
+        status = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        return status.st_mode, hashlib.sha256(content).hexdigest(), status.st_mtime_ns
+
+    return {str(path): of_one(path) for path in (folder, *sorted(folder.rglob("*")))}
+
+
+def restore(folder: Path) -> None:
+    """Bring the user's files back to what they were, so that the storm goes on."""
+    kept = {"notes.txt", "data.jsonl", "folder", "pages", "a.json", "report.html"}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in ("notes.txt", "data.jsonl", "folder/a.json", "pages/report.html"):
+        (folder / name).write_text("{}\n")
+
+
+def reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def memory_mb(name: str) -> float:
+    """Return a line of /proc/self/status in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(name)
