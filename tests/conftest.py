@@ -36,7 +36,7 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 LONGEST = (
     *("test_backends", "test_ranks", "test_resume", "test_trainer", "test_kit", "test_sampler"),
     *("test_cli_run", "test_rollout_log", "test_kit_answers", "test_docker", "test_reuse"),
-    *("test_workers", "test_sft", "test_stopping"),
+    *("test_workers", "test_sft", "test_stopping", "test_hostile_models", "test_strangers"),
 )
 """The files that take longest, which begin first: at the end no process waits long for another."""
 

@@ -60,7 +60,7 @@ def resident() -> dict[str, int]:
     return {name: int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM")}
 
 
-@pytest.mark.sampled(90)
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize(
     ("kind", "name"),
     [*(("model", name) for name in MODELS), *(("adapter", name) for name in ADAPTERS)],
@@ -110,6 +110,7 @@ def test_a_folder_of_a_stranger_is_refused_in_one_line(
     ],
     ids=lambda command: " ".join(command[:3]),
 )
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ["targets that backtrack", "its base is itself", "adapter is a pickle"])  # fmt: skip
 def test_every_command_that_takes_a_model_refuses_in_one_line(
     command: tuple[str, ...],

@@ -104,11 +104,11 @@ def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if line.get("step") == 6:
-            line["key"] = line.get("key", {}) | {"split": sequence}
+            line["key"] = line["key"] | {"env": sequence}
             line["finish"] = sequence
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     alarms = run.path / "alarms.jsonl"
-    alarms.write_text(json.dumps(json.loads(alarms.read_text()) | {"step": sequence}) + "\n")
+    alarms.write_text(json.dumps(json.loads(alarms.read_text()) | {"name": sequence}) + "\n")
     app = Dashboard(open_run)
 
     async def texts() -> list[str]:

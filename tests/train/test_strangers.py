@@ -202,9 +202,18 @@ def test_what_is_read_is_a_regular_file_or_refused_in_one_line(
             said = call(command, run)
             assert SECRET not in said
             if kind == "a sparse file":
-                assert re.search(r"sparse|more than 64 MB|has 1,099,511,627,776 bytes", said), said
+                assert re.search(
+                    r"sparse|more than 64 MB|more than 16,777,216|has 1,099,511,627,776 bytes", said
+                ), said
             else:
-                assert "not a regular file" in said or "neither a file nor a folder" in said, said
+                # A model's files may be links, as in the hub's cache, and are read as JSON alone.
+                refusals = (
+                    "not a regular file",
+                    "neither a file nor",
+                    "is not JSON",
+                    "Is a directory",
+                )
+                assert any(words in said for words in refusals), said
 
 
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe, unix_socket, folder])
@@ -222,6 +231,7 @@ def test_pictures_and_reports_replace_what_has_their_name(
         assert all(path.stat().st_nlink == 1 for path in drawn)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe])
 def test_a_resumed_run_writes_through_no_link(
     run: Path, outside: Path, planted: Callable[[Path, Path], None]
