@@ -218,6 +218,8 @@ class IndexFile:
         }
         position = 0
         for part in parts:
+            if not part.size:  # it begins where the next one does
+                continue
             if part.start not in recorded:
                 break
             name, stamp, size, check = recorded[part.start]

@@ -296,6 +296,16 @@ def test_progress_ends_at_the_end_of_the_log(run: RunFolder) -> None:
         assert seen[-1] == (size, size)
 
 
+def test_a_file_of_the_log_without_content_changes_nothing(run: RunFolder) -> None:
+    with RolloutIndex.open(run.path) as index:
+        expected = content(index)
+    (run.path / "rollouts-000000.jsonl.gz").write_bytes(b"")
+    (run.path / "rollouts-000001.jsonl").write_bytes(b"")
+    with RolloutIndex.open(run.path) as index:
+        assert content(index) == expected
+        assert index.extend() == 0
+
+
 def test_a_damaged_line_is_named(run: RunFolder) -> None:
     with (run.path / "rollouts.jsonl").open("a") as file:
         file.write("{nonsense\n")
