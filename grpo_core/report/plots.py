@@ -12,7 +12,8 @@ from typing import Any
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.runs.atomic import write_whole
-from grpo_core.runs.lines import JsonObject, Kind, kind_of, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import JsonObject, Kind, kind_of
 
 SMOOTH = 10
 """Steps of the moving average."""
@@ -51,13 +52,14 @@ def draw_plots(
         The paths of the files; empty if no step was logged.
 
     Raises:
+        ConfigError: a line of metrics.jsonl is damaged.
         MissingExtraError: matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("drawing plots", "train", package="matplotlib") from None
-    lines = list(read_lines(folder / "metrics.jsonl"))
+    lines = list(RunFolder(folder).metric_lines())
     steps = [line for line in lines if kind_of(line) is Kind.STEP]
     evals = [line for line in lines if kind_of(line) is Kind.EVALUATION]
     paths = []

@@ -52,7 +52,7 @@ from grpo_core.runs.seal import (
     unseal,
     write_manifest,
 )
-from grpo_core.runs.shapes import is_alarm, is_attempt
+from grpo_core.runs.shapes import is_alarm, is_attempt, not_a_number
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
@@ -311,6 +311,12 @@ class RunFolder:
                     f"{self._logs['metrics.jsonl'].path} has a line whose step is "
                     f"{line.get('step')!r}, not a whole number; remove the line, or name another "
                     "run"
+                )
+            if kind_of(line) is not Kind.OTHER and (name := not_a_number(line)) is not None:
+                raise ConfigError(
+                    f"{self._logs['metrics.jsonl'].path} has a line of step {line['step']} whose "
+                    f"{printable(name, limit=100)!r} is not a number up to 1e300; remove the line, "
+                    "or name another run"
                 )
             yield line
 

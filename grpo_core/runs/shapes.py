@@ -12,6 +12,7 @@ from grpo_core.runs.lines import JsonObject
 
 _ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _NUMBER = (int, float)
+_LARGEST = 1e300
 _OPTIONAL_NUMBER = (int, float, type(None))
 _OPTIONAL_TEXT = (str, type(None))
 
@@ -80,6 +81,19 @@ def _are_tokens(segment: Any) -> bool:
         and all(isinstance(value, _OPTIONAL_NUMBER) for value in logprobs)
         and len(ids) == len(logprobs)
     )
+
+
+def not_a_number(line: JsonObject) -> str | None:
+    """Return the name of a metric in a line of metrics.jsonl with which nothing can be computed.
+
+    Metrics are numbers or None, and never so large that a sum of them is infinite.
+    """
+    values = ((name, value) for name, value in line.items() if name != "kind")
+    return next((name for name, value in values if not _is_metric(value)), None)
+
+
+def _is_metric(value: Any) -> bool:
+    return value is None or (isinstance(value, _NUMBER) and abs(value) <= _LARGEST)
 
 
 def is_alarm(line: JsonObject) -> bool:

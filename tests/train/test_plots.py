@@ -102,6 +102,16 @@ def test_the_command_writes_both_kinds_of_file_and_says_where(
     assert paths[0].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("value", ["fast", [[]], {"a": 1}, 10**400, 1e308, float("nan")])
+def test_a_metric_that_is_not_a_number_is_named(tmp_path: Path, value: object) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    line = {"kind": "step", "step": 1, "reward/mean": 0.5, "verify/seconds/format": value}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    done = CliRunner().invoke(app, ["plot", str(tmp_path)])
+    assert done.exit_code == 2, done.exception
+    assert "'verify/seconds/format' is not a number" in " ".join(done.output.split())
+
+
 def test_a_folder_without_a_step_is_one_line(tmp_path: Path) -> None:
     for config, message in ((None, "holds no run"), ({}, "has no step")):
         if config is not None:
