@@ -39,7 +39,7 @@ _LAYERS = re.compile(r"^(n|num)_(\w+_)?(layers?|blocks?)$|^(\w+_)?(layers|depths
 _COUNTS = re.compile(
     r"^(n|num)_(?!.*(vocab|token|embd|embed|position|ctx|context|length|param|train))"
 )
-"""Names of counts of what is built one by one, such as heads, experts and classes."""
+"""Match the names of settings that count parts of a model, such as its heads and experts."""
 _ITEM_BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),

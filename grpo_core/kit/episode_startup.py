@@ -22,7 +22,10 @@ from grpo_core.verify.engine import Verifier
 _SECONDS = 20.0
 _TRACE = ".grpo-startup-trace"
 """The file that says which of the planted files was run."""
-_MODULES = "json random re math csv subprocess pathlib collections unittest pytest".split()  # noqa: SIM905 - shorter than quoted names
+_MODULES = (
+    *("json", "random", "re", "math", "csv"),
+    *("subprocess", "pathlib", "collections", "unittest", "pytest"),
+)
 """Modules that a verifier may import, and that are looked for beside its script first."""
 _TOOLS = ("python3", "python", "cat", "diff", "ls", "sh", "pytest", "git", "make")
 """Programs whose names the policy may use in a folder that is on somebody's PATH."""

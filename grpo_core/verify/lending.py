@@ -57,11 +57,11 @@ class Lending:
         self._handles = itertools.count()
 
     def admit(self, episode: str) -> None:
-        """Let an episode call services."""
+        """Allow an episode to call services."""
         self._borrowers[episode] = _Borrower()
 
     def allow_socket(self, episode: str, path: str) -> None:
-        """Let the sessions of an episode reach a socket of this machine; by default none is."""
+        """Allow the sessions of an episode to reach a socket of this machine."""
         if (borrower := self._borrowers.get(episode)) is not None:
             borrower.sockets.add(path)
 
@@ -97,14 +97,14 @@ class Lending:
         task.add_done_callback(lambda _: borrower.calls.pop(number, None))
 
     def drop(self, message: Mapping[str, Any]) -> None:
-        """Give up a call that its episode no longer waits for."""
+        """Cancel a call that its episode no longer waits for."""
         borrower = self._borrowers.get(str(message.get("episode")))
         number = message.get("drop")
         if borrower is not None and isinstance(number, int) and number in borrower.calls:
             borrower.calls[number].cancel()
 
     async def dismiss(self, episode: str) -> None:
-        """Give up the calls of an episode that has ended, and end the sessions it left open."""
+        """Cancel the calls of an episode that has ended, and end the sessions it left open."""
         borrower = self._borrowers.pop(episode, None)
         if borrower is None:
             return

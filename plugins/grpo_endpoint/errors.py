@@ -18,7 +18,7 @@ _SHOULD = re.compile(r"^\w+ should ")
 
 
 class ErrorContent(TypedDict):
-    """What is wrong with a request, or with the server."""
+    """Describe an error of a request, or of the server."""
 
     message: str
     type: str
@@ -27,7 +27,7 @@ class ErrorContent(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """The body of an answer with an error status."""
+    """Hold the body of an answer with an error status."""
 
     error: ErrorContent
 
@@ -85,7 +85,7 @@ class ApiError(Exception):
 def invalid_body(errors: Sequence[Mapping[str, Any]]) -> ApiError:
     """Return the error for a body that is not valid, from pydantic's description.
 
-    It says which field is wrong, what was found and what is allowed.
+    Its message names the field, the value that was sent and the values that are allowed.
     """
     if errors[0]["type"] == "json_invalid":
         return ApiError(400, f"the body is not JSON: {errors[0]['ctx']['error']}")

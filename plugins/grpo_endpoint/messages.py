@@ -25,7 +25,7 @@ class SystemMessage(Body):
 
 
 class UserMessage(Body):
-    """What the user says."""
+    """Hold a message of the user."""
 
     role: Literal["user"]
     content: Content
@@ -56,7 +56,7 @@ class AssistantCall(Body):
 
 
 class AssistantMessage(Body):
-    """What the policy said."""
+    """Hold an earlier message of the policy."""
 
     role: Literal["assistant"]
     content: Content | None = None

@@ -69,7 +69,7 @@ class Batch:
                 future.set_exception(error)
 
     def drop(self, future: asyncio.Future[Completion]) -> bool:
-        """Give up the request of a future; return whether nobody waits for the batch any more."""
+        """Drop the request of a future, and return True if no caller still waits for the batch."""
         self.dropped.add(self._futures.index(future))
         return all(future.done() for future in self._futures)
 
