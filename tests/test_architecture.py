@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -100,16 +101,30 @@ def modules(package: Path) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def syntax_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's syntax tree; a file is parsed once, as many tests look at all of them."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def dotted(node: ast.AST) -> str:
+    """Return a name with its attributes, such as "a.b"; what is no name stands as "?"."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Everything a file imports anywhere in it, as "module" or "module.name"."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: write imports in full"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 CORE = dict(modules(ROOT / "grpo_core"))
@@ -202,7 +217,7 @@ def test_the_core_names_no_bundled_plugin_and_nothing_that_one_offers() -> None:
     constants = {
         (module, node.value)
         for module, path in CORE.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in syntax_nodes(path)
         if isinstance(node, ast.Constant) and node.value in names
     }
     assert constants == NAMED
@@ -270,11 +285,11 @@ def test_whether_code_of_a_model_may_run_is_said_wherever_one_is_loaded() -> Non
     calls = [
         (module, node)
         for module, path in everything.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in syntax_nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("from_pretrained", "from_config")
-        and "peft." not in ast.unparse(node.func)
+        and "peft." not in dotted(node.func)
     ]
     assert len(calls) >= 8
     unsaid = {
@@ -285,21 +300,30 @@ def test_whether_code_of_a_model_may_run_is_said_wherever_one_is_loaded() -> Non
     assert unsaid == set()
 
 
+LOADERS = {
+    "torch.load",
+    "pickle.load",
+    "pickle.loads",
+    "pickle.Unpickler",
+    "numpy.load",
+    "joblib.load",
+}
+
+
 def test_nothing_is_unpickled_but_tensors() -> None:
     """Of torch.load only `weights_only=True`, of pickle only copies and the names of its errors."""
     everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
     calls = [
-        (module, ast.unparse(node.func), ast.unparse(node))
+        (module, name, ast.unparse(node))
         for module, path in everything.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call)
+        for node in syntax_nodes(path)
+        if isinstance(node, ast.Call) and (name := dotted(node.func)) in LOADERS
     ]
     assert [call for _, name, call in calls if name == "torch.load"]
     assert [
         (module, call)
         for module, name, call in calls
-        if (name == "torch.load" and "weights_only=True" not in call)
-        or name in ("pickle.load", "pickle.loads", "pickle.Unpickler", "numpy.load", "joblib.load")
+        if "weights_only=True" not in call
         if not call.startswith("pickle.loads(pickle.dumps(")  # a copy of an object of this process
     ] == []
 
@@ -336,8 +360,8 @@ def test_only_one_file_prints() -> None:
         (module, name)
         for module, path in CORE.items()
         if module not in PRINTERS
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, (ast.Name, ast.Attribute)) and (name := ast.unparse(node)) in WRITERS
+        for node in syntax_nodes(path)
+        if isinstance(node, (ast.Name, ast.Attribute)) and (name := dotted(node)) in WRITERS
     }
     assert found - FOREIGN_PRINTS == set(), "print by a function of grpo_core.cli.output"
     assert FOREIGN_PRINTS - found == set()
@@ -356,7 +380,7 @@ def test_a_command_imports_inside_functions_only_what_needs_the_extra_train() ->
         f"{module} imports {ast.unparse(node)}"
         for module, path in CORE.items()
         if room(module) == "cli"
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for function in syntax_nodes(path)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
@@ -445,26 +469,18 @@ def test_nothing_that_comes_from_another_process_is_unpickled() -> None:
     found = {
         (module, name)
         for module, path in everything.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in syntax_nodes(path)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Import, ast.ImportFrom))
         for name in (
             [f"{node.module}.{alias.name}" for alias in node.names]
             if isinstance(node, ast.ImportFrom)
             else [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
-            else [ast.unparse(node)]
+            else [dotted(node)]
         )
         if UNPICKLING.search(name)
     }
     assert found == UNPICKLERS
-    loads = [
-        ast.unparse(node)
-        for path in everything.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
-    ]
-    assert loads
-    assert all("weights_only=True" in call for call in loads)
 
 
 OPENING = re.compile(

@@ -67,6 +67,7 @@ def index_of(asked: dict[str, Any]) -> str:
     return str(asked["messages"][0]["content"].strip("Say ."))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_network_and_server_fail_at_is_repeated_and_then_an_error(
     fault: str, endpoint: Endpoint, tmp_path: Path

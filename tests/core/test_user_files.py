@@ -63,6 +63,7 @@ def test_examples_pairs_and_texts_are_read_in_the_same_way(tmp_path: Path, end: 
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mark", [" ", "\u2028", "\x85", "\x0c"])
 @pytest.mark.parametrize("source", ["d.jsonl", "-"])
 def test_a_dialogue_with_such_characters_is_played(

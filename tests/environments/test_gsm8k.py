@@ -174,6 +174,7 @@ def test_no_template_problem_is_asked_in_both_splits() -> None:
     assert asked["train"] & asked["eval"] == set()
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises_of_an_environment(folder: Path) -> None:
     assert_environment(GSM8K(Config(source="templates")))
     assert_environment(env(folder))

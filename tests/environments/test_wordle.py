@@ -20,6 +20,7 @@ def ask(index: int = 0, *, split: str = "train", level: float = 0.0):
     return ENV.task(TaskKey("wordle", split, index, 0, level))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises_of_an_environment() -> None:
     assert_environment(Wordle(), tasks=5)
 

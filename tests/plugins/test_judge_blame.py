@@ -139,7 +139,7 @@ def is_about(asked: dict[str, Any], text: str) -> bool:
     return f"\n{text}\n<<END" in asked["messages"][1]["content"]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(
     endpoint: Endpoint, how: str

@@ -87,7 +87,7 @@ def commands(folder: Path, base: Path, out: Path, chance: random.Random) -> list
 
 
 def test_no_planted_folder_runs_code_changes_a_file_hangs_or_fills_memory(planter, tmp_path):
-    storm(planter, tmp_path, range(30))
+    storm(planter, tmp_path, range(12))
 
 
 @pytest.mark.heavy

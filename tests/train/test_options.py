@@ -462,6 +462,7 @@ def detached_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("setting", "name", "message"),
     [

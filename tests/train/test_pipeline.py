@@ -497,6 +497,7 @@ def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path:
     assert trained_indices(tmp_path / "run") == in_order(6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [1, 4])
 def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(
     tmp_path: Path, step: int

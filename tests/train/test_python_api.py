@@ -210,6 +210,7 @@ def test_what_is_only_evaluated_does_not_change_the_loss(settings, tmp_path):
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_without_a_reference_the_plots_are_drawn_all_the_same(settings, tmp_path):
     trainer = Trainer(
         build_config([{**settings, "kl": {"beta": 0}}]), Letters(), folder=tmp_path / "run"

@@ -186,6 +186,7 @@ def test_two_processes_equal_one_in_bfloat16_on_the_same_completions(
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.heavy)])
 def test_sums_are_exact_in_bounded_memory_and_shared_weights_have_the_same_gradient_in_chunks(
     tmp_path: Path, part: str

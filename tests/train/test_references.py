@@ -136,6 +136,7 @@ def trained(settings: dict[str, Any], env: Environment[Any], folder: Path) -> li
     return [text for text in observer.warnings if "reference answer" in text]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 @pytest.mark.parametrize("env", [Lines(), Spoken(), Ended()])
 def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
@@ -200,6 +201,7 @@ def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_pat
     assert (trainer.end.reason, trainer.end.step) == ("a stop was requested", 0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["byte-level", "special tags", "special tags, metaspace first"])
 def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) -> None:
     settings = model(tmp_path / "model", KINDS[kind]())
@@ -207,6 +209,7 @@ def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) ->
         assert trained(settings, env, tmp_path / f"run{number}") == []
 
 
+@pytest.mark.slow
 def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path: Path) -> None:
     settings = model(tmp_path / "model", KINDS["special tags"]()) | {
         "method": "sft",

@@ -158,6 +158,7 @@ def asked(
     return answer.status, body, dict(answer.getheaders())
 
 
+@pytest.mark.slow
 def test_the_server_cannot_be_reached_from_other_machines(open_run: OpenRun) -> None:
     with ReportServer(ReportData([open_run])) as server:
         assert server.socket.getsockname()[0] == "127.0.0.1"
