@@ -85,7 +85,7 @@ def many_links(planter: Planter, folder: Path, chance: random.Random) -> str:
     """Put links to files of the user at all names that a command may write, as far as free."""
     for name in WRITTEN:
         place = folder / name
-        if not os.path.lexists(place) and place.parent.is_dir():
+        if not os.path.lexists(place) and _is_folder(place.parent):
             place.symlink_to(planter.user / chance.choice(("notes.txt", "new")))
     return "all free names"
 
@@ -96,7 +96,7 @@ def foreseen(planter: Planter, folder: Path, chance: random.Random) -> str:
         for process in range(os.getpid() - 2, os.getpid() + 40):
             place = folder / name
             place = place.with_name(f".{place.name}.{process}")
-            if place.parent.is_dir():
+            if _is_folder(place.parent):
                 place.symlink_to(planter.user / "notes.txt")
     return "names with process ids"
 
@@ -272,10 +272,15 @@ def _place(folder: Path, chance: random.Random) -> Path:
     return _replaced(chance.choice(there if chance.random() < 0.3 else named))
 
 
+def _is_folder(path: Path) -> bool:
+    """Return whether a path is a folder and no link, through which the planter itself would write."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def _replaced(place: Path) -> Path:
-    if not os.path.isdir(place.parent):
+    if not _is_folder(place.parent):
         place = place.parent.parent / place.name
-    if place.is_dir() and not place.is_symlink():
+    if _is_folder(place):
         shutil.rmtree(place)
     else:
         place.unlink(missing_ok=True)
