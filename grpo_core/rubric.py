@@ -7,6 +7,7 @@ gives little reward can be recognised.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -71,6 +72,7 @@ class Rubric(Generic[P]):
 
         Raises:
             TypeError: a function returned no number; or it is async, and so is the caller.
+            ValueError: a function returned a number that is not finite.
         """
         return self._verdict(self.rewards(*args, **kwargs))
 
@@ -123,6 +125,7 @@ def reward_of(score: object, *, function: str) -> Reward:
 
     Raises:
         TypeError: `score` is none of these, as None from a missing return: it is no reward.
+        ValueError: the number is infinite or NaN.
     """
     reward = score if isinstance(score, Reward) else Reward()
     value, note = score if isinstance(score, tuple) and len(score) == 2 else (score, "")
@@ -131,6 +134,10 @@ def reward_of(score: object, *, function: str) -> Reward:
         raise TypeError(
             f"the reward function {function} returned {score!r:.200}; "
             "return a number, a bool, a pair (number, note) or a Reward"
+        )
+    if not math.isfinite(number):
+        raise ValueError(
+            f"the reward function {function} returned {number}; return a finite number"
         )
     return replace(reward, value=number, note=reward.note or note)
 

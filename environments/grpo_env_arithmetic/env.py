@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from grpo_core import Environment, Message, Rollout, Rubric, Task, TaskKey, Verdict
-from grpo_core.extract import NoAnswer, find_tag, parse_integer
+from grpo_core.extract import NoAnswer, find_tag, parse_integer, same_number
 from grpo_env_arithmetic import expressions
 from grpo_env_arithmetic.expressions import (
     EXAMPLES,
@@ -155,11 +155,11 @@ def _has_format(problem: Problem, answer: int | NoAnswer) -> tuple[bool, str]:
 
 
 def _is_close(problem: Problem, answer: int | NoAnswer) -> bool:
-    return not isinstance(answer, NoAnswer) and abs(answer - problem.answer) <= 1
+    return same_number(answer, problem.answer, absolute=1)
 
 
 def _is_exact(problem: Problem, answer: int | NoAnswer) -> bool:
-    return answer == problem.answer
+    return same_number(answer, problem.answer)
 
 
 _RUBRIC = Rubric(

@@ -12,7 +12,7 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from grpo_core.extract import parse_answer_number, parse_decimal, ungrouped
+from grpo_core.extract import finite_number, parse_answer_number, parse_decimal, same_number, ungrouped
 from grpo_env_dataset.rows import BadRowError, Row
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
@@ -82,14 +82,23 @@ def _text(value: Any, name: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Real | Decimal):
-        if not math.isfinite(value):
-            raise BadAnswerError(f"{name} is {'NaN' if math.isnan(value) else 'infinite'}")
+        if finite_number(value) is None:
+            raise BadAnswerError(f"{name} is {_describe_odd(value)}")
         return format(value, "f") if isinstance(value, Decimal) else str(value)
     if isinstance(value, datetime.date | datetime.time):
         return str(value)
     kinds = {dict: "an object", type(None): "null"}
     kind = kinds.get(type(value), f"of the type {type(value).__name__}")
     raise BadAnswerError(f"{name} is {kind}")
+
+
+def _describe_odd(value: Real | Decimal) -> str:
+    """Return what a number is that `finite_number` refuses."""
+    if isinstance(value, Decimal):
+        is_nan, is_infinite = value.is_nan(), value.is_infinite()
+    else:
+        is_nan, is_infinite = value != value, value in (math.inf, -math.inf)
+    return "NaN" if is_nan else "infinite" if is_infinite else "a number of thousands of digits"
 
 
 def is_blank(text: str) -> bool:
@@ -124,7 +133,7 @@ def read_number(answer: str, reference: str) -> Fraction | None:
 
 def is_same_number(answer: str, reference: str) -> bool:
     """Return whether an answer is the same number as a reference, which is a decimal number."""
-    return read_number(answer, reference) == _value(reference)
+    return same_number(read_number(answer, reference), _value(reference))
 
 
 def _value(reference: str) -> Fraction:

@@ -16,6 +16,7 @@ from grpo_core.extract import (
     find_tag,
     parse_answer_number,
     parse_decimal,
+    same_number,
     ungrouped,
     xml_tag,
 )
@@ -135,11 +136,11 @@ def correctness(text: str, gold: str) -> tuple[float, str]:
     answer = read_answer(text, gold)
     if isinstance(answer, NoAnswer):
         return 0.0, answer.reason
-    return float(answer == Fraction(gold)), ""
+    return float(same_number(answer, Fraction(gold))), ""
 
 
 def lenient(text: str, gold: str) -> float:
     """Return `correctness`, or where there is no answer block whether the last number is `gold`."""
     if "<answer>" in text or "</answer>" in text:
         return correctness(text, gold)[0]
-    return float(last_number(text) == Decimal(gold))
+    return float(same_number(last_number(text), Decimal(gold)))

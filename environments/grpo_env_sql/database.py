@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import thread_time
 
+from grpo_core.extract import same_number
+
 SCHEMA = """
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER);
 CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT, kind TEXT, price INTEGER);
@@ -53,6 +55,8 @@ _REFUSED_FUNCTIONS = """
     current_date current_time current_timestamp
 """
 """Functions that load code, or whose value is another one each time."""
+_TOLERANCE = 1e-6
+"""The difference of equal numbers, as a share of the right one or, below 1, as a distance."""
 Value = int | float | str | bytes | None
 Row = tuple[Value, ...]
 
@@ -127,8 +131,9 @@ def run_query(shop: Shop, query: str) -> list[Row]:
 def same_rows(rows: Sequence[Row], expected: Sequence[Row], *, ordered: bool) -> bool:
     """Return whether two results are equal, as lists or as multisets of rows.
 
-    Numbers are equal if they differ by less than 1e-6 relative to the larger one, so that 2 equals
-    2.0 and the order of a sum does not matter; everything else must be the same.
+    Numbers are equal if they differ by at most 1e-6 relative to the right one, so that 2 equals 2.0
+    and the order of a sum does not matter; everything else must be the same. Infinity, which a
+    query writes as 9e999, equals nothing.
     """
     if len(rows) != len(expected):
         return False
@@ -194,5 +199,5 @@ def _same_row(row: Row, expected: Row) -> bool:
 
 def _same_value(value: Value, expected: Value) -> bool:
     if isinstance(value, int | float) and isinstance(expected, int | float):
-        return abs(value - expected) <= 1e-6 * max(1.0, abs(value), abs(expected))
+        return same_number(value, expected, relative=_TOLERANCE, absolute=_TOLERANCE)
     return type(value) is type(expected) and value == expected

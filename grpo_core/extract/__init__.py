@@ -12,6 +12,7 @@ from grpo_core.extract.numbers import MAX_DIGITS, parse_decimal, parse_integer, 
 from grpo_core.extract.tags import find_tag, tag_counts, xml_tag
 from grpo_core.extract.texts import is_text
 from grpo_core.extract.values import JSON_LABELS, Json, find_json, parse_json
+from grpo_core.protocol.same_numbers import finite_number, same_number
 
 __all__ = [
     "JSON_LABELS",
@@ -23,11 +24,13 @@ __all__ = [
     "find_code",
     "find_json",
     "find_tag",
+    "finite_number",
     "is_text",
     "parse_answer_number",
     "parse_decimal",
     "parse_integer",
     "parse_json",
+    "same_number",
     "tag_counts",
     "ungrouped",
     "xml_tag",

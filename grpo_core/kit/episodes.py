@@ -30,6 +30,7 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import TOLERANCE, Subject, describe_verdict, task_label
 from grpo_core.kit.tool_calls import call_text
 from grpo_core.kit.verdicts import comparable_fields
+from grpo_core.protocol.same_numbers import same_number
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
@@ -343,7 +344,9 @@ async def _earned(
 def _changed(before: Sequence[float], later: Sequence[float]) -> bool:
     """Return whether the first values of `later` are not `before`."""
     pairs = zip(before, later, strict=False)
-    return len(later) < len(before) or any(abs(a - b) > TOLERANCE for a, b in pairs)
+    return len(later) < len(before) or any(
+        not same_number(a, b, absolute=TOLERANCE) for a, b in pairs
+    )
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -15,6 +15,7 @@ from grpo_core.kit.subject import (
     Attempt,
     Subject,
 )
+from grpo_core.protocol.same_numbers import same_number
 from grpo_core.report.floors import prompt_text, shorten
 
 _SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else", "\nno", " (or 7)")
@@ -174,7 +175,8 @@ def _same_number(subject: Subject, right: str, text: str) -> bool:
 
 def _is_within(subject: Subject, right: float, number: float) -> bool:
     """Return whether `number` is within the declared tolerance of `right`."""
-    return abs(number - right) <= subject.env.tolerance * max(1.0, abs(right)) * (1 + 1e-9)
+    widened = min(subject.env.tolerance * (1 + 1e-9), 1 - 1e-9)
+    return same_number(number, right, relative=widened, absolute=widened)
 
 
 async def check_near(subject: Subject) -> str:

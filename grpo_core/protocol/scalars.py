@@ -24,7 +24,7 @@ def as_float(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except OverflowError:  # an int beyond any float
-        return math.inf
+    except OverflowError:  # an int or a fraction beyond any float
+        return math.inf if value > 0 else -math.inf
     except ValueError:  # a signalling NaN
         return math.nan

@@ -8,24 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from grpo_core.protocol.same_numbers import same_number
+
 TOLERANCE = 1e-9
 """Relative to the larger of the two rewards, or absolute where both are below 1."""
 
 
-def tie_tolerance(largest: float) -> float:
-    """Return the distance up to which rewards are equal, if `largest` has the largest magnitude."""
-    return TOLERANCE * max(1.0, abs(largest))
-
-
 def same_reward(first: float, second: float) -> bool:
-    """Return whether two rewards are equal up to rounding; NaN equals nothing."""
-    largest = max(abs(first), abs(second))
-    return first == second or abs(first - second) <= tie_tolerance(largest) < float("inf")
+    """Return whether two rewards are equal up to rounding; NaN and infinity equal nothing."""
+    lower, higher = sorted((float(first), float(second)), key=abs)
+    return same_number(lower, higher, relative=TOLERANCE, absolute=TOLERANCE)
 
 
 def reaches(value: float, target: float = 1.0) -> bool:
-    """Return whether a reward is at least `target` up to rounding, as for a pass."""
-    return value >= target or same_reward(value, target)
+    """Return whether a finite reward is at least `target` up to rounding, as for a pass."""
+    return math.isfinite(value) and (value >= target or same_reward(value, target))
 
 
 def all_same(rewards: Collection[float]) -> bool:
