@@ -1,4 +1,4 @@
-"""Make databases, and run queries that nobody trusts on them.
+"""Run queries that nobody trusts on databases in memory.
 
 A query can only read: SQLite's own authorizer refuses everything else, and limits of SQLite bound
 its work and its memory. So no query needs a sandbox, and every one of them ends soon.
@@ -7,7 +7,6 @@ its work and its memory. So no query needs a sandbox, and every one of them ends
 from __future__ import annotations
 
 import contextlib
-import random
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,6 @@ CREATE TABLE orders (
     id INTEGER PRIMARY KEY, customer_id INTEGER, product_id INTEGER, amount INTEGER, month INTEGER
 );
 """
-NAMES = "Ada Ben Cleo Dan Eva Finn Gina Hugo Ida Jan Kim Leo Mia Ned Ona Paul Rita Sam Tess Uli"
-CITIES = ("Bern", "Kiel", "Lyon", "Oslo", "Porto")
-KINDS = {
-    "fruit": "apple pear plum fig grape",
-    "tool": "saw file drill axe vise",
-    "toy": "ball kite doll top yo-yo",
-}
 MAX_ROWS = 1000
 """The most rows of a result; a query with more is refused."""
 MAX_QUERY_CHARS = 2000
@@ -69,39 +61,12 @@ class QueryError(Exception):
 class Shop:
     """Holds the rows of a database."""
 
-    customers: tuple[Row, ...]
-    products: tuple[Row, ...]
-    orders: tuple[Row, ...]
-
-
-def draw_shop(rng: random.Random) -> Shop:
-    """Return a shop with 12 to 20 customers, 9 to 15 products and 40 to 80 orders.
-
-    Some customers have ordered nothing, and some values repeat, so that a join, an outer join, a
-    count and a distinct count differ.
-    """
-    names = rng.sample(NAMES.split(), rng.randint(12, 20))
-    customers = tuple(
-        (number, name, rng.choice(CITIES), rng.randint(18, 80))
-        for number, name in enumerate(names, 1)
-    )
-    wares = [(name, kind) for kind, ware in KINDS.items() for name in ware.split()]
-    products = tuple(
-        (number, name, kind, rng.randint(1, 90))
-        for number, (name, kind) in enumerate(rng.sample(wares, rng.randint(9, 15)), 1)
-    )
-    buyers = rng.sample(customers, len(customers) - rng.randint(2, 4))
-    orders = tuple(
-        (
-            number,
-            rng.choice(buyers)[0],
-            rng.choice(products)[0],
-            rng.randint(1, 9),
-            rng.randint(1, 12),
-        )
-        for number in range(1, rng.randint(41, 81))
-    )
-    return Shop(customers, products, orders)
+    customers: tuple[tuple[int, str, str, int], ...]
+    """Id, name, city and age."""
+    products: tuple[tuple[int, str, str, int], ...]
+    """Id, name, kind and price."""
+    orders: tuple[tuple[int, int, int, int, int], ...]
+    """Id, customer, product, amount and month."""
 
 
 def run_query(shop: Shop, query: str) -> list[Row]:
@@ -113,14 +78,31 @@ def run_query(shop: Shop, query: str) -> list[Row]:
     if len(query) > MAX_QUERY_CHARS:
         raise QueryError(f"the query is longer than {MAX_QUERY_CHARS} characters")
     with _open(shop) as connection:
-        try:
-            cursor = connection.execute(query)
-            rows: list[Row] = cursor.fetchmany(MAX_ROWS + 1)
-        # A text that SQLite cannot read raises ValueError or UnicodeError: NUL, half a surrogate.
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-            raise QueryError(_message(error)) from None
-        except MemoryError:
-            raise QueryError("the query needs too much memory") from None
+        return _rows(connection, query)
+
+
+def run_queries(shop: Shop, queries: Sequence[str]) -> list[list[Row] | None]:
+    """Return the rows of each query, None for one that fails; for queries of this package's own."""
+    results = list[list[Row] | None]()
+    with _open(shop) as connection:
+        for query in queries:
+            try:
+                results.append(_rows(connection, query))
+            except QueryError:
+                results.append(None)
+    return results
+
+
+def _rows(connection: sqlite3.Connection, query: str) -> list[Row]:
+    """Return the rows of a query; see `run_query`."""
+    try:
+        cursor = connection.execute(query)
+        rows: list[Row] = cursor.fetchmany(MAX_ROWS + 1)
+    # A text that SQLite cannot read raises ValueError or UnicodeError: NUL, half a surrogate.
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        raise QueryError(_message(error)) from None
+    except MemoryError:
+        raise QueryError("the query needs too much memory") from None
     if cursor.description is None:
         raise QueryError("the query returns no rows; write one SELECT")
     if len(rows) > MAX_ROWS:
@@ -150,8 +132,9 @@ def _open(shop: Shop) -> Iterator[sqlite3.Connection]:
         connection.executescript(SCHEMA)
         for table in ("customers", "products", "orders"):
             rows: tuple[Row, ...] = getattr(shop, table)
-            places = ", ".join("?" * len(rows[0]))
-            connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+            if rows:
+                places = ", ".join("?" * len(rows[0]))
+                connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
         connection.commit()
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

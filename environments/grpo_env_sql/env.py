@@ -2,15 +2,16 @@
 
 A turn with a ```sql block runs that query, and the policy sees the first rows of its result. A turn
 without one ends the episode. The last query is the answer: its result must equal that of a right
-query, on the database that the policy saw and on a hidden one with the same tables and other rows,
-so that a result written into the query earns nothing.
+query, on the database that the policy saw and on three hidden ones with the same tables and other
+rows, so that a result written into the query earns nothing. One of those is as random as the
+visible one; in the others the values lie at the bounds of the question, sums tie, or there are few
+orders, until each of about twenty near misses of the right query is told apart.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,11 +24,13 @@ from grpo_core import (
     Task,
     TaskKey,
     Verdict,
-    held_out,
 )
 from grpo_core.extract import NoAnswer, find_code
-from grpo_env_sql.database import SCHEMA, QueryError, Row, Shop, draw_shop, run_query, same_rows
-from grpo_env_sql.questions import Question, draw_question
+from grpo_env_sql.database import SCHEMA, QueryError, Row, run_query, same_rows
+from grpo_env_sql.drawing import Problem, draw_problem
+from grpo_env_sql.near_misses import near_misses
+from grpo_env_sql.questions import Question
+from grpo_env_sql.shops import draw_shop
 
 RULES = (
     "Answer the question by one SELECT over this SQLite database:\n"
@@ -38,19 +41,6 @@ RULES = (
 LABELS = ("sql", "sqlite", "sqlite3")
 _SHOWN_ROWS = 10
 _SHOWN_CHARS = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Holds what the verifier knows of a task."""
-
-    question: Question
-    visible: Shop
-    """The database that the policy's queries run on."""
-    hidden: Shop
-    """One with other rows, on which the right query has another result."""
-    is_canary: bool = False
-    """There is no answer, so nothing is paid."""
 
 
 class Sql(Environment[Problem]):
@@ -64,16 +54,9 @@ class Sql(Environment[Problem]):
     replayable = True
 
     def task(self, key: TaskKey) -> Task[Problem]:
-        rng = key.rng()
-        while True:
-            question = draw_question(rng, key.level)
-            visible, hidden = draw_shop(rng), draw_shop(rng)
-            rows, others = (run_query(shop, question.query) for shop in (visible, hidden))
-            if held_out(question.text) == (key.split == "eval") and not same_rows(
-                rows, others, ordered=question.ordered
-            ):
-                prompt = (Message("system", RULES), Message("user", question.text))
-                return Task(key, prompt, Problem(question, visible, hidden))
+        problem = draw_problem(key.rng(), key.split, key.level)
+        prompt = (Message("system", RULES), Message("user", problem.question.text))
+        return Task(key, prompt, problem)
 
     def episode(self, task: Task[Problem]) -> Queries:
         return Queries(task.data)
@@ -92,6 +75,11 @@ class Sql(Environment[Problem]):
             (_block(query), _block("SELECT no_such_column FROM customers")),
         )
 
+    def mutants(self, task: Task[Problem]) -> Mapping[str, str | Sequence[str]]:
+        """Return near misses of the right query, such as `<=` for `<`, by their mistake."""
+        near = near_misses(task.data.question)
+        return {name: (_block(query), "That is my answer.") for name, query in near.items()}
+
     def canaries(self) -> Sequence[Task[Problem]]:
         """Return a question about a column that the database does not have."""
         key = TaskKey("sql", "eval", 0)
@@ -99,7 +87,9 @@ class Sql(Environment[Problem]):
         shop, number = draw_shop(rng), rng.randint(10**6, 10**9)
         text = "What is the sum of the customers' telephone numbers?"
         prompt = (Message("system", RULES), Message("user", text))
-        return (Task(key, prompt, Problem(Question(text, f"SELECT {number}"), shop, shop, True)),)
+        question = Question(text, f"SELECT {number}")
+        problem = Problem(question, shop, (), (((number,),),), is_canary=True)
+        return (Task(key, prompt, problem),)
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
@@ -156,18 +146,16 @@ class Queries(Episode):
     def _is_right(self) -> bool:
         if self._query is None or self._rows is None:
             return False
-        question = self._problem.question
-        try:
-            hidden_rows = run_query(self._problem.hidden, self._query)
-        except QueryError:
-            return False
-        return all(
-            same_rows(rows, run_query(shop, question.query), ordered=question.ordered)
-            for rows, shop in (
-                (self._rows, self._problem.visible),
-                (hidden_rows, self._problem.hidden),
-            )
-        )
+        problem, rows = self._problem, self._rows
+        for number, expected in enumerate(problem.expected):
+            if number > 0:
+                try:
+                    rows = run_query(problem.hidden[number - 1], self._query)
+                except QueryError:
+                    return False
+            if not same_rows(rows, expected, ordered=problem.question.ordered):
+                return False
+        return True
 
 
 def _shown(rows: Sequence[Row]) -> str:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_env_sql.database import CITIES, KINDS
+from grpo_env_sql.shops import CITIES, KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,14 @@ class Question:
     query: str
     ordered: bool = False
     """Whether the order of the rows counts."""
+    family: str = ""
+    """The name of the family, by which its mistakes are known; "" for a question without them."""
+    number: int = 0
+    """The bound that the question names, the first of two."""
+    last: int = 0
+    """The second bound, if there is one."""
+    city: str = ""
+    kind: str = ""
 
 
 Family = Callable[[random.Random], Question]
@@ -28,6 +36,8 @@ def _count_where(rng: random.Random) -> Question:
     return Question(
         f"How many customers are {word} than {age}?",
         f"SELECT COUNT(*) FROM customers WHERE age {sign} {age}",
+        family="count_where",
+        number=age,
     )
 
 
@@ -36,6 +46,9 @@ def _names_in_city(rng: random.Random) -> Question:
     return Question(
         f"What are the names of the customers in {city} who are at least {age}?",
         f"SELECT name FROM customers WHERE city = '{city}' AND age >= {age}",
+        family="names_in_city",
+        number=age,
+        city=city,
     )
 
 
@@ -46,6 +59,8 @@ def _dear_products(rng: random.Random) -> Question:
         "name where prices are equal.",
         f"SELECT name, price FROM products WHERE price > {price} ORDER BY price DESC, name",
         ordered=True,
+        family="dear_products",
+        number=price,
     )
 
 
@@ -56,6 +71,8 @@ def _mean_price(rng: random.Random) -> Question:
         f"What is the {extreme} price of each kind of product, of those that cost at least "
         f"{price}? Return the kind and the price.",
         f"SELECT kind, {function}(price) FROM products WHERE price >= {price} GROUP BY kind",
+        family="mean_price",
+        number=price,
     )
 
 
@@ -65,6 +82,9 @@ def _ordered_amount(rng: random.Random) -> Question:
         f"How many pieces of the kind {kind} were ordered up to month {month}? Return 0 if none.",
         "SELECT COALESCE(SUM(o.amount), 0) FROM orders o JOIN products p ON p.id = o.product_id "
         f"WHERE p.kind = '{kind}' AND o.month <= {month}",
+        family="ordered_amount",
+        number=month,
+        kind=kind,
     )
 
 
@@ -76,6 +96,8 @@ def _revenue_by_city(rng: random.Random) -> Question:
         "SELECT c.city, SUM(p.price * o.amount) FROM orders o JOIN customers c ON "
         "c.id = o.customer_id JOIN products p ON p.id = o.product_id GROUP BY c.city "
         f"HAVING SUM(p.price * o.amount) >= {least}",
+        family="revenue_by_city",
+        number=least,
     )
 
 
@@ -86,6 +108,9 @@ def _customers_without(rng: random.Random) -> Question:
         f"{month}?",
         "SELECT name FROM customers WHERE id NOT IN (SELECT o.customer_id FROM orders o "
         f"JOIN products p ON p.id = o.product_id WHERE p.kind = '{kind}' AND o.month <= {month})",
+        family="customers_without",
+        number=month,
+        kind=kind,
     )
 
 
@@ -96,6 +121,9 @@ def _orders_each(rng: random.Random) -> Question:
         "number, also those with 0.",
         "SELECT c.name, COUNT(o.id) FROM customers c LEFT JOIN orders o ON o.customer_id = c.id "
         f"AND o.month >= {month} WHERE c.city = '{city}' GROUP BY c.id",
+        family="orders_each",
+        number=month,
+        city=city,
     )
 
 
@@ -108,6 +136,9 @@ def _best_of_each_kind(rng: random.Random) -> Question:
         "ROW_NUMBER() OVER (PARTITION BY p.kind ORDER BY SUM(o.amount) DESC, p.name) AS place "
         f"FROM orders o JOIN products p ON p.id = o.product_id WHERE o.month "
         f"BETWEEN {first} AND {last} GROUP BY p.id) WHERE place = 1",
+        family="best_of_each_kind",
+        number=first,
+        last=last,
     )
 
 
@@ -121,6 +152,9 @@ def _running_total(rng: random.Random) -> Question:
         f"ON c.id = o.customer_id WHERE c.city = '{city}' AND o.month >= {first} "
         "GROUP BY o.month ORDER BY o.month",
         ordered=True,
+        family="running_total",
+        number=first,
+        city=city,
     )
 
 
