@@ -12,7 +12,13 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from grpo_core.extract import finite_number, parse_answer_number, parse_decimal, same_number, ungrouped
+from grpo_core.extract import (
+    finite_number,
+    parse_answer_number,
+    parse_decimal,
+    same_number,
+    ungrouped,
+)
 from grpo_env_dataset.rows import BadRowError, Row
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})

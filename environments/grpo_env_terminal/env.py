@@ -35,7 +35,8 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.extract import Block, NoAnswer, find_code
-from grpo_env_terminal.jobs import Job, PrintJob, draw_job
+from grpo_env_terminal.families import draw_job
+from grpo_env_terminal.jobs import Job, PrintJob
 
 RULES = (
     "You work in a shell. A ```sh block in your reply is run, and you see what it prints. Reply "
@@ -58,7 +59,7 @@ class Terminal(Environment[Job]):
     replayable = True
 
     def task(self, key: TaskKey) -> Task[Job]:
-        job = draw_job(key.rng(), key.split, key.level)
+        job = draw_job(key)
         return Task(key, _prompt(job), job)
 
     def episode(self, task: Task[Job]) -> Shell:
@@ -72,12 +73,16 @@ class Terminal(Environment[Job]):
         solution = task.data.solution
         return ("Done.", solution, f"```sh\n{solution}", f"`{solution}`", ("", "Done."))
 
+    def mutants(self, task: Task[Job]) -> Mapping[str, str | Sequence[str]]:
+        """Return commands that do almost what is asked for, by their mistake."""
+        return {name: (_block(command), "Done.") for name, command in task.data.mistakes}
+
     def canaries(self) -> Sequence[Task[Job]]:
         """Return a job that asks for a file which is not there."""
         key = TaskKey("terminal", "eval", 0)
         rng = key.rng("canary")
-        job = draw_job(rng, "eval", 0.0)
-        lost = PrintJob("Print the file lost.txt.", job.files, "", f"{rng.getrandbits(64)}\n")
+        job = draw_job(key)
+        lost = PrintJob("Print the file lost.txt.", job.files, "", (), f"{rng.getrandbits(64)}\n")
         return (Task(key, _prompt(lost), lost),)
 
     def fingerprint(self) -> str:

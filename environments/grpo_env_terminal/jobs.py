@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from grpo_core import CommandResult, Session, held_out
+from grpo_core import CommandResult, Session
+from grpo_env_terminal.state import FILE, FOLDER, Entry, folder_state, given
 
-_WORDS = """
-    amber basin cedar delta ember fjord grove haven islet jetty knoll ledge maple north ocean pearl
-    quarry ridge shore tower upland valley willow yonder
-"""
-_NAMES = "apple banjo cabin daisy eagle fable gecko hotel index jewel kiosk lemon"
-"""Beginnings of the names of files, which a number follows."""
-WORDS, NAMES = _WORDS.split(), _NAMES.split()
-Split = Literal["train", "eval"]
 Files = tuple[tuple[str, str], ...]
 """Paths with their contents."""
+MAX_ADDED = 12
+"""The most files and folders that a policy may leave beside those that are asked for.
+
+With more, it could leave one for each name that a question may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,8 @@ class Job(ABC):
     files: Files
     solution: str
     """Commands that do the job; "" for a canary, at which nothing is paid."""
+    mistakes: tuple[tuple[str, str], ...]
+    """Plausible commands that do not do it, each with the name of its mistake."""
 
     @abstractmethod
     async def is_done(
@@ -46,36 +44,50 @@ class Job(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PrintJob(Job):
-    """Asks for a command that prints one file and nothing else."""
+    """Asks for a command that prints one file and nothing else, and succeeds."""
 
     printed: str
 
     async def is_done(
         self, session: Session, last: CommandResult | None, rng: random.Random
     ) -> bool:
-        return last is not None and last.status == "ok" and last.stdout == self.printed
+        return last is not None and succeeded(last) and last.stdout == self.printed
 
 
 @dataclass(frozen=True, slots=True)
 class FilesJob(Job):
-    """Asks for a state of the folder."""
+    """Asks for a state of the folder, in which other files stay as they are."""
 
-    wanted: Files
+    made: Files = ()
     """Files that must be there; white space around their contents does not matter."""
-    gone: tuple[str, ...] = ()
-    """Paths of which there must be no file."""
+    moved: tuple[tuple[str, str], ...] = ()
+    """Files with the paths to which they are moved as they are; then nothing may be added."""
 
     async def is_done(
         self, session: Session, last: CommandResult | None, rng: random.Random
     ) -> bool:
-        for path, content in self.wanted:
-            found = await session.read(path)
-            if found is None or found.decode("utf-8", "replace").strip() != content.strip():
-                return False
-        for path in self.gone:
-            if await session.read(path) is not None:
+        state = await folder_state(session)
+        if state is None or not self._has_kinds(state):
+            return False
+        for path, content in self.made:
+            data = await session.read(path)
+            if data is None or data.decode("utf-8", "replace").strip() != content.strip():
                 return False
         return True
+
+    def _has_kinds(self, state: Mapping[str, Entry]) -> bool:
+        """Return whether each path holds what it should; the content of made files aside."""
+        new_path = dict(self.moved)
+        kept = {new_path.get(path, path): given(content) for path, content in self.files}
+        made = {path for path, _ in self.made}
+        folders = {path.rpartition("/")[0] for path in (*kept, *made) if "/" in path}
+        return (
+            all(state.get(path) == entry for path, entry in kept.items())
+            and all(path in state and state[path].kind == FILE for path in made)
+            and all(path in state and state[path].kind == FOLDER for path in folders)
+            and not any(path in state for path in new_path)
+            and added(state, {*kept, *made, *folders}) <= (0 if self.moved else MAX_ADDED)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,116 +95,50 @@ class ScriptJob(Job):
     """Asks for a script, which is tried on inputs that are drawn after the policy's last word."""
 
     path: str
-    trials: int = 3
+    words: Sequence[str] = ()
+    """The words in the lines of the inputs."""
 
     async def is_done(
         self, session: Session, last: CommandResult | None, rng: random.Random
     ) -> bool:
-        for _ in range(self.trials):
-            numbers = [rng.randint(1, 999) for _ in range(rng.randint(2, 9))]
-            lines = "".join(f"{rng.choice(WORDS)} {number}\n" for number in numbers)
-            result = await session.exec(["/bin/sh", self.path], input=lines, of_policy=True)
-            if result.status != "ok" or result.stdout.strip() != str(sum(numbers)):
+        state = await folder_state(session)
+        expected = {self.path, *(path for path, _ in self.files)}
+        if (
+            state is None
+            or self.path not in state
+            or state[self.path].kind != FILE
+            or added(state, expected) > MAX_ADDED
+        ):
+            return False
+        for lines in _inputs(rng, self.words):
+            text = "".join(f"{word} {number}\n" for word, number in lines)
+            result = await session.exec(["/bin/sh", self.path], input=text, of_policy=True)
+            right = sum(number for _, number in lines)
+            if not succeeded(result) or result.stdout.strip() != str(right):
                 return False
         return True
 
 
-def _names(rng: random.Random, split: Split, count: int) -> list[str]:
-    """Return different names such as apple37; no training task has one of a held-out task."""
-    names: dict[str, None] = {}
-    while len(names) < count:
-        name = f"{rng.choice(NAMES)}{rng.randint(10, 99)}"
-        if held_out(name, 0.5) == (split == "eval"):
-            names[name] = None
-    return list(names)
+def _inputs(rng: random.Random, words: Sequence[str]) -> list[list[tuple[str, int]]]:
+    """Return the lines of three inputs in a random order: a few, more than a page, none.
+
+    The long one has a sum of eight digits. Lines repeat, beside each other and apart, so that
+    leaving some out or counting two as one changes the sum.
+    """
+    short = [(rng.choice(words), rng.randint(1, 999)) for _ in range(rng.randint(2, 9))]
+    short += [short[-1], short[0]]
+    long = [(rng.choice(words), rng.randint(50_000, 99_999)) for _ in range(rng.randint(210, 260))]
+    long += [long[-1], long[0]]
+    inputs = [short, long, list[tuple[str, int]]()]
+    rng.shuffle(inputs)
+    return inputs
 
 
-def _files(rng: random.Random, split: Split, suffix: str, count: int) -> Files:
-    return tuple((f"{name}.{suffix}", _lines(rng)) for name in _names(rng, split, count))
+def added(state: Mapping[str, Entry], expected: set[str]) -> int:
+    """Return the number of entries that are not expected, hidden ones aside."""
+    return sum(path not in expected and not path.startswith(".") for path in state)
 
 
-def _lines(rng: random.Random) -> str:
-    return "".join(f"{word}\n" for word in rng.choices(WORDS, k=rng.randint(3, 6)))
-
-
-def _print(rng: random.Random, split: Split) -> Job:
-    files = _files(rng, split, "txt", 3)
-    path, content = rng.choice(files)
-    return PrintJob(f"Print the file {path}.", files, f"cat {path}", content)
-
-
-def _write(rng: random.Random, split: Split) -> Job:
-    *others, (path, _) = _files(rng, split, "txt", 3)
-    text = " ".join(rng.sample(WORDS, 3))
-    question = f'Write the text "{text}" into the file {path}.'
-    return FilesJob(question, tuple(others), f"echo {text} > {path}", ((path, text),))
-
-
-def _count(rng: random.Random, split: Split) -> Job:
-    (path, content), other = _files(rng, split, "txt", 2)
-    lines = content.splitlines() + rng.choices(WORDS, k=12)
-    word = rng.choice(lines)
-    rng.shuffle(lines)
-    question = f"How many lines of {path} are the word {word}? Write the number into answer.txt."
-    return FilesJob(
-        question,
-        ((path, "".join(f"{line}\n" for line in lines)), other),
-        f"grep -cx {word} {path} > answer.txt",
-        (("answer.txt", str(lines.count(word))),),
-    )
-
-
-def _sort(rng: random.Random, split: Split) -> Job:
-    (path, content), other = _files(rng, split, "txt", 2)
-    lines = content.splitlines() + rng.choices(WORDS, k=8)
-    question = (
-        f"Write the distinct words of {path} into words.txt, one on each line, in alphabetical "
-        "order."
-    )
-    return FilesJob(
-        question,
-        ((path, "".join(f"{line}\n" for line in lines)), other),
-        f"sort -u {path} > words.txt",
-        (("words.txt", "\n".join(sorted(set(lines)))),),
-    )
-
-
-def _move(rng: random.Random, split: Split) -> Job:
-    files = _files(rng, split, "log", 3) + _files(rng, split, "txt", 2)
-    logs = [(path, content) for path, content in files if path.endswith(".log")]
-    return FilesJob(
-        "Move every file whose name ends in .log into a new folder old.",
-        files,
-        "mkdir old && mv *.log old/",
-        (
-            *((f"old/{path}", content) for path, content in logs),
-            *(entry for entry in files if entry not in logs),
-        ),
-        tuple(path for path, _ in logs),
-    )
-
-
-def _script(rng: random.Random, split: Split) -> Job:
-    path = f"{_names(rng, split, 1)[0]}.sh"
-    question = (
-        f"Write a shell script {path} that reads lines such as `{rng.choice(WORDS)} "
-        f"{rng.randint(1, 99)}` from its standard input, and prints the sum of the numbers."
-    )
-    solution = f"echo 'awk \"{{s += \\$2}} END {{print s}}\"' > {path}"
-    return ScriptJob(question, _files(rng, split, "txt", 1), solution, path)
-
-
-FAMILIES: tuple[Callable[[random.Random, Split], Job], ...] = (
-    _print,
-    _write,
-    _count,
-    _sort,
-    _move,
-    _script,
-)
-"""What is asked at levels 0.0, 0.2, 0.4, 0.6, 0.8 and 1.0."""
-
-
-def draw_job(rng: random.Random, split: Split, level: float) -> Job:
-    """Return a job of a level from 0 to 1."""
-    return FAMILIES[int(level * 5 + 1e-9)](rng, split)
+def succeeded(result: CommandResult) -> bool:
+    """Return whether a command has ended by itself, with the exit code 0."""
+    return result.status == "ok" and result.exit_code == 0

@@ -178,9 +178,7 @@ def near_misses_that_are_paid(tasks: int, *, shops: int) -> tuple[int, list[str]
         near = mutants(problem.question.query)
         results = [run_queries(shop, near) for shop in (problem.visible, *problem.hidden)]
         full = [
-            query
-            for query, *rows in zip(near, *results, strict=True)
-            if is_paid(problem, rows)
+            query for query, *rows in zip(near, *results, strict=True) if is_paid(problem, rows)
         ]
         equivalent = equivalent_ones(problem.question, full, shops=shops)
         wrong += sum(rows is not None for rows in results[0]) - len(equivalent)
