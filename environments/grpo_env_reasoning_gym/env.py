@@ -37,6 +37,7 @@ from grpo_core import (
     reaches,
 )
 from grpo_core.extract import NoAnswer, find_tag
+from grpo_env_reasoning_gym.finite import names_no_finite_number
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import ladder
 
@@ -100,6 +101,9 @@ class ReasoningGym(Environment[Item]):
         if isinstance(block, NoAnswer):
             return Verdict({"reward": Reward(self.floor, note=block.reason)})
         answer = block.content.strip()
+        if names_no_finite_number(answer, task.data.entry["answer"]):
+            note = f"a number in the answer is not finite: {answer!r:.60}"
+            return Verdict({"reward": Reward(self.floor, note=note)}, answer=answer)
         dataset = self._dataset_at(task.data.step)
         score = float(dataset.score_answer(answer=answer, entry=task.data.entry))
         return Verdict({"reward": Reward(score)}, passed=reaches(score), answer=answer)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grpo_core import reaches
+from grpo_core import Message, Rollout, TaskKey, reaches
 from grpo_core.extract import finite_number, parse_answer_number, parse_json, same_number
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.scalars import as_float
 from grpo_core.protocol.ties import same_reward
 from grpo_core.rubric import reward_of
@@ -103,6 +105,26 @@ def test_a_number_that_is_not_finite_is_never_right(
         assert verdict.total < 1, text
     assert time.process_time() - started < 20
     assert len(texts) >= (10 if name in FENCED else 30)
+
+
+@pytest.mark.parametrize("dataset", ["complex_arithmetic", "coin_flip", "basic_arithmetic"])
+def test_no_dataset_of_numbers_pays_or_computes_what_is_not_finite(dataset: str) -> None:
+    env = load_environment(PluginHost(), f"reasoning-gym/{dataset}")
+    task = env.task(TaskKey(f"reasoning-gym/{dataset}", "train", 0))
+    for text in (
+        *SPELLINGS[:20],
+        "nanj",
+        "NaN + nanj",
+        "infi",
+        "1e9999999",
+        "3e999 - 6i",
+        "1_0e400",
+    ):
+        verdict = env.verify(task, Rollout((Message("assistant", f"<answer>{text}</answer>"),)))
+        assert not verdict.passed, text
+        assert verdict.rewards["reward"].value < 1, text
+    right = Rollout((Message("assistant", env.reference(task)),))
+    assert env.verify(task, right).passed
 
 
 @pytest.mark.parametrize("value", NOT_FINITE, ids=range(len(NOT_FINITE)))
