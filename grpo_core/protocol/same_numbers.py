@@ -58,8 +58,9 @@ def finite_number(value: Any) -> Fraction | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, Rational):
-        bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        return Fraction(value.numerator, value.denominator) if bits <= MAX_BITS else None
+        over, under = int(value.numerator), int(value.denominator)
+        is_short = max(over.bit_length(), under.bit_length()) <= MAX_BITS
+        return Fraction(over, under) if is_short else None
     if isinstance(value, Decimal):
         return _exact_decimal(value)
     if not isinstance(value, Real):

@@ -25,6 +25,6 @@ def as_float(value: Any) -> float | None:
     try:
         return float(value)
     except OverflowError:  # an int or a fraction beyond any float
-        return math.inf if value > 0 else -math.inf
+        return -math.inf if value < 0 else math.inf
     except ValueError:  # a signalling NaN
         return math.nan
