@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,10 +68,10 @@ def draw_problem(rng: random.Random, split: Literal["train", "eval"], level: flo
 def _ways(question: Question, rng: random.Random) -> list[Callable[[], Shop]]:
     """Return what draws the second and the third hidden database."""
     edges = [number for number in (question.number, question.last) if number]
-    of_question: Mapping[str, str] = {"city": question.city, "kind": question.kind}
 
-    def at_edges() -> Shop:
-        return draw_edge_shop(rng, edges, **of_question)
+    def at_edges(most_orders: int = 0) -> Shop:
+        city, kind = question.city, question.kind
+        return draw_edge_shop(rng, edges, city=city, kind=kind, most_orders=most_orders)
 
     def at_sums(revenue: int) -> Shop:
         return with_revenue(with_revenue(at_edges(), rng, revenue // 2), rng, revenue)
@@ -79,7 +79,7 @@ def _ways(question: Question, rng: random.Random) -> list[Callable[[], Shop]]:
     if question.family == "revenue_by_city":  # a sum is at its bound only if it is made so
         return [lambda: at_sums(question.number), lambda: at_sums(question.number - 1)]
     if question.family == "ordered_amount":  # nothing may have been ordered
-        return [at_edges, lambda: draw_edge_shop(rng, edges, **of_question, most_orders=_FEW)]
+        return [at_edges, lambda: at_edges(_FEW)]
     return [at_edges, at_edges]
 
 

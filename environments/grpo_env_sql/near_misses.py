@@ -1,7 +1,8 @@
 """The plausible wrong queries for each family of questions, by the name of their mistake.
 
 Each mistake replaces a part of the right query. One that leaves a right query is not listed, such
-as an order of a month of 13 and later; so each of them differs on some database.
+as a month up to 13; so each of them differs on some database. The file is long because it is a
+table with a part for each family.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _print(rng: random.Random, split: Split, evenly: Evenly) -> Job:
 
 
 def _write(rng: random.Random, split: Split, _: Evenly) -> Job:
-    *others, (path, _) = _files(rng, split, "txt", 3)
+    *others, (path, _content) = _files(rng, split, "txt", 3)
     words = rng.sample(WORDS, 3)
     text, other = " ".join(words), others[0][0]
     return FilesJob(
