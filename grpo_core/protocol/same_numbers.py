@@ -76,5 +76,5 @@ def _exact_decimal(value: Decimal) -> Fraction | None:
         return Fraction(0)
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "it is finite"
-    is_short = len(digits) <= _MAX_EXPONENT and -_MAX_EXPONENT <= exponent
+    is_short = len(digits) <= _MAX_EXPONENT and exponent >= -_MAX_EXPONENT
     return Fraction(value) if is_short and value.adjusted() <= _MAX_EXPONENT else None
