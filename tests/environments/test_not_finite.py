@@ -20,6 +20,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.scalars import as_float
 from grpo_core.protocol.ties import same_reward
 from grpo_core.rubric import reward_of
+from grpo_env_dataset.answers import BadAnswerError, answers_of
 
 from .answer_forms import ALL, FENCED, JSON, PROGRAMS, TAGGED
 from .test_answer_forms import subject_of, verdicts_on
@@ -180,3 +181,17 @@ def test_extractors_read_no_number_that_is_not_finite(text: str) -> None:
     assert number is None
     parsed = parse_json(text)
     assert parsed is None or finite_number(parsed.value) is not None
+
+
+def test_a_row_of_a_dataset_with_an_enormous_number_is_read_or_refused_at_once() -> None:
+    started = time.process_time()
+    assert answers_of({"a": 10**400}, field="a", pattern="") == (str(10**400),)
+    for value, why in (
+        (Decimal("1e999999999"), "thousands of digits"),
+        (10**6000, "thousands of digits"),
+        (Decimal("sNaN"), "is NaN"),
+        (Decimal("-Infinity"), "is infinite"),
+    ):
+        with pytest.raises(BadAnswerError, match=why):
+            answers_of({"a": value}, field="a", pattern="")
+    assert time.process_time() - started < 0.5
