@@ -6,7 +6,8 @@ As an attribute of this module, a class can be found by workers by its module an
 from __future__ import annotations
 
 from grpo_env_reasoning_gym import categories
-from grpo_env_reasoning_gym.env import ReasoningGym
+from grpo_env_reasoning_gym.env import ReasoningGym, Sandboxed
+from grpo_env_reasoning_gym.execution import EXECUTING, SANDBOXED
 from grpo_env_reasoning_gym.ladder import steps
 
 _CATEGORIES = categories()
@@ -24,7 +25,8 @@ def __getattr__(name: str) -> type[ReasoningGym]:
         "dataset": name,
         "levels": len(steps(name)) > 1,
         "answer_in_prompt": name in _ANSWER_IN_PROMPT,
+        "raises_at_answers": name not in EXECUTING,
     }
-    globals()[name] = type(name, (ReasoningGym,), attributes)
+    globals()[name] = type(name, (Sandboxed if name in SANDBOXED else ReasoningGym,), attributes)
     environment: type[ReasoningGym] = globals()[name]
     return environment

@@ -2,10 +2,11 @@
 
 The levels of its curriculum are the environment's levels. There is one part, `reward`: the score
 that the dataset's score_answer gives to the text in the only <answer> block, or 0 without such a
-block. An exception of a verifier is not caught here, so the engine counts it as an error.
+block. An exception of a verifier is not caught here: the engine decides whether the answer or the
+machine is to blame for it (`raises_at_answers`).
 
-Several of these verifiers evaluate the answer as Python, or with sympy, which may do anything and
-need not end: so `trusted` stays False.
+Some of these verifiers run the answer as Python: see `execution`. Some pay an answer that solves
+nothing: see `faults`.
 
 Tasks are drawn by a seed hashed from their key. A hash of a question's text decides, for all levels
 and seeds, whether it is held out, so no held-out question is ever trained on; questions of the
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from reasoning_gym.factory import DATASETS
 
@@ -28,6 +29,7 @@ from grpo_core import (
     Environment,
     Harmless,
     Message,
+    NeedsConsent,
     Reward,
     Rollout,
     Services,
@@ -37,6 +39,13 @@ from grpo_core import (
     reaches,
 )
 from grpo_core.extract import NoAnswer, find_tag
+from grpo_env_reasoning_gym.execution import (
+    PARSED_BY_SYMPY,
+    evaluate,
+    evaluated_text,
+    score_of_value,
+)
+from grpo_env_reasoning_gym.faults import faults_of
 from grpo_env_reasoning_gym.finite import names_no_finite_number
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import ladder
@@ -56,6 +65,11 @@ class Config:
     settings: dict[Annotated[str, Harmless], Any] = field(default_factory=dict)
     """Settings of the dataset's own config, which override those of the level, as in
     --set env.settings.max_value=50."""
+    execute_answers: Annotated[bool, NeedsConsent()] = False
+    """Run answers as Python beside the verifier, without a sandbox, where the dataset scores them
+    so. An answer can then read what the worker can, and change every later verdict."""
+    allow_faulty: bool = False
+    """Use the dataset even if its verifier is known to pay an answer that solves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +83,12 @@ class Item:
 
 
 class ReasoningGym(Environment[Item]):
-    """Base class of all datasets; `grpo_env_reasoning_gym.catalogue` has a class for each."""
+    """Base class of all datasets; `grpo_env_reasoning_gym.catalogue` has a class for each.
+
+    Raises:
+        ConfigError: the dataset executes answers, or pays answers that solve nothing, and the
+            config does not accept that; or a setting of the dataset is unknown or refused.
+    """
 
     Config = Config
     dataset: ClassVar[str]
@@ -77,6 +96,8 @@ class ReasoningGym(Environment[Item]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         super().__init__(config, services)
+        if refusal := why_refused(self.dataset, self.config):
+            raise ConfigError(refusal)
         self._ladder = ladder(self.dataset, self.config.settings)
         self._datasets: dict[int, Any] = {}
 
@@ -105,8 +126,7 @@ class ReasoningGym(Environment[Item]):
             note = f"a number in the answer is not finite: {answer!r:.60}"
             return Verdict({"reward": Reward(self.floor, note=note)}, answer=answer)
         dataset = self._dataset_at(task.data.step)
-        score = float(dataset.score_answer(answer=answer, entry=task.data.entry))
-        return Verdict({"reward": Reward(score)}, passed=reaches(score), answer=answer)
+        return _verdict_of(dataset.score_answer(answer=answer, entry=task.data.entry), answer)
 
     def reference(self, task: Task[Item]) -> str | None:
         """Return the dataset's answer; None where it gives none because many are right."""
@@ -131,6 +151,58 @@ class ReasoningGym(Environment[Item]):
         if step not in self._datasets:
             self._datasets[step] = DATASETS[self.dataset][0](self._ladder[step])
         return self._datasets[step]
+
+
+class Sandboxed(ReasoningGym):
+    """Base class of the datasets whose answers a sandbox evaluates, unless the config says no."""
+
+    timeout_seconds = 60.0  # a verdict may wait for the sandbox
+
+    @classmethod
+    def needed(cls, config: Any) -> frozenset[Literal["sandbox", "judge", "endpoint"]]:
+        return frozenset() if config.execute_answers else frozenset({"sandbox"})
+
+    def rung(self) -> Literal["verify", "averify"]:  # type: ignore[override]  # settings decide
+        """Return "averify", or "verify" where answers are to run in the worker."""
+        return "verify" if self.config.execute_answers else "averify"
+
+    async def averify(self, task: Task[Item], rollout: Rollout) -> Verdict:
+        block = find_tag(rollout.text, tag="answer")
+        if isinstance(block, NoAnswer):
+            return Verdict({"reward": Reward(self.floor, note=block.reason)})
+        answer, entry = block.content.strip(), task.data.entry
+        dataset = self._dataset_at(task.data.step)
+        text, score = evaluated_text(dataset, answer, entry)
+        if text is None:
+            return _verdict_of(score, answer)
+        outcome = await evaluate(self.services.sandbox(), text)
+        if outcome.status != "ok":
+            note = f"evaluating the answer failed ({outcome.status}: {outcome.error})"
+            return _verdict_of(score, answer, note=note)
+        return _verdict_of(score_of_value(dataset, answer, entry, outcome.value), answer)
+
+
+def why_refused(dataset: str, config: Config) -> str:
+    """Return why a dataset cannot be used with these settings; "" if it can."""
+    name = f"'reasoning-gym/{dataset}'"
+    if dataset in PARSED_BY_SYMPY and not config.execute_answers:
+        return (
+            f"{name} scores an answer by running it as Python beside the verifier (sympy's parser "
+            "does), where it can read secrets and change later verdicts; choose another dataset, "
+            "or accept that by --set env.execute_answers=true"
+        )
+    faults = faults_of(dataset)
+    if faults and not config.allow_faulty:
+        return (
+            f"the verifier of {name} pays answers that solve nothing ({faults[0].sentence}); "
+            "choose another dataset, or accept that by --set env.allow_faulty=true"
+        )
+    return ""
+
+
+def _verdict_of(score: Any, answer: str, *, note: str = "") -> Verdict:
+    reward = float(score)
+    return Verdict({"reward": Reward(reward, note=note)}, passed=reaches(reward), answer=answer)
 
 
 def _is_held_out(question: str) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from grpo_env_reasoning_gym.execution import SANDBOXED
+
 _BUILT_ANEW = frozenset({"acre", "codeio", "gsm_symbolic", "list_functions"})
 """Datasets that are built again for each item, since they draw while they are built or (codeio)
 share their rows with all others of their class."""
@@ -31,8 +33,9 @@ def item(name: str, dataset: Any, seed: int) -> Mapping[str, Any] | None:
     Returns:
         The item, or None if the dataset has none for this seed.
     """
-    # The dataset bf prints a dot for each program that it compiles.
-    with _seeded_global_generators(seed), contextlib.redirect_stdout(io.StringIO()):
+    # Those that a sandbox evaluates are made in the trainer's process, whose generators and output
+    # other threads use; they need neither.
+    with contextlib.nullcontext() if name in SANDBOXED else _alone_and_silent(seed):
         try:
             entry: Mapping[str, Any] = _with_seed(name, dataset, seed)[seed % dataset.config.size]
         except _GIVES_UP.get(name, ()):
@@ -51,6 +54,13 @@ def _with_seed(name: str, dataset: Any, seed: int) -> Any:
     seeded = copy.copy(dataset)
     seeded.config, seeded.seed = config, seed
     return seeded
+
+
+@contextlib.contextmanager
+def _alone_and_silent(seed: int) -> Iterator[None]:
+    """Seed the global generators, and print nothing: bf prints a dot for each compiled program."""
+    with _seeded_global_generators(seed), contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ prepared in advance. A reply is an object with the id of its request, either a `
 
     {"id": "5f0c...", "value": ..., "memory_mb": 61.5}
 
+Beside an error stands its `kind` if an answer may be blamed for it.
+
 A worker runs untrusted code, so it may send anything; the trainer validates what it gets.
 """
 
@@ -25,6 +27,8 @@ MAX_REPLY_BYTES = 8_000_000
 """Limited because parsing JSON takes up to 20 times its size in memory, for each worker at once."""
 _MAX_MEMORY_MB = 1e12
 """A larger number in a reply is refused."""
+_MAX_KIND = 100
+"""The most characters of an error's kind."""
 _HEADER_BYTES = 8
 _TOKEN_FIELDS = ("token_ids", "trainable", "positions")
 """The fields of a Rollout or a Segment that have one entry per token and are sent to a worker."""
@@ -200,6 +204,8 @@ class Reply:
     """Why there is no value, as a short text that can be encoded; None if there is one."""
     memory_mb: float
     """The memory that the worker uses."""
+    kind: str = ""
+    """The kind of the error, if an answer may be blamed for it."""
 
 
 def make_reply(
@@ -208,6 +214,7 @@ def make_reply(
     memory_mb: float,
     value: Any = None,
     error: str | None = None,
+    kind: str = "",
 ) -> bytes:
     """Return the encoded reply to a request.
 
@@ -215,6 +222,8 @@ def make_reply(
         TypeError, ValueError: `value` cannot be written as JSON.
     """
     outcome = {"value": value} if error is None else {"error": clip(error)}
+    if error is not None and kind:
+        outcome["kind"] = kind
     reply = {"id": request_id, **outcome, "memory_mb": memory_mb}
     try:
         return json.dumps(reply, allow_nan=False).encode("ascii")
@@ -257,16 +266,24 @@ def reply_from(reply: Mapping[str, Any], request_id: str) -> Reply:
     if reply.get("id") != request_id:
         raise InvalidReplyError("it does not have the id of the request, so it answers another one")
     outcome_keys = reply.keys() - {"id", "memory_mb"}
-    if outcome_keys not in ({"value"}, {"error"}):
+    if outcome_keys not in ({"value"}, {"error"}, {"error", "kind"}):
         names = clip(", ".join(sorted(outcome_keys)), 200) or "neither"
         raise InvalidReplyError(f"it must have either `value` or `error`, and has {names}")
     error = reply.get("error")
     if "error" in reply and not isinstance(error, str):
         raise InvalidReplyError(f"its error is {_type_name(error)}; it must be a string")
+    kind = reply.get("kind", "")
+    if not isinstance(kind, str):
+        raise InvalidReplyError(f"its kind is {_type_name(kind)}; it must be a string")
     memory_mb: Any = reply.get("memory_mb")
     if type(memory_mb) not in (int, float) or not 0 <= memory_mb <= _MAX_MEMORY_MB:
         raise InvalidReplyError("its memory_mb is not a number of megabytes")
-    return Reply(reply.get("value"), None if error is None else clip(error), float(memory_mb))
+    return Reply(
+        reply.get("value"),
+        None if error is None else clip(error),
+        float(memory_mb),
+        clip(kind, _MAX_KIND),
+    )
 
 
 def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

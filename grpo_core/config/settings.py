@@ -509,6 +509,9 @@ class VerifyConfig(Section):
     where bubblewrap is installed and the system allows it; required: no run without; off: none."""
     max_error_rate: Fraction = 0.2
     """The run stops when more than this share of recent completions could not be judged."""
+    max_raised_rate: Fraction = 0.2
+    """The run stops when, in one step, more than this share of completions got the floor because
+    the verifier raises at them, where an environment declares raises_at_answers."""
     cache: Literal["off", "memory", "disk"] = "memory"
     """Where verdicts are cached, so that equal completions of a task are judged once; disk: also
     for later runs. Verdicts of environments that judge whole groups, that are declared stateful or

@@ -370,7 +370,11 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     )
     try:
         return Verifier(
-            env, settings=settings, spec=examination.spec, overrides=examination.overrides
+            env,
+            settings=settings,
+            spec=examination.spec,
+            overrides=examination.overrides,
+            blames_answers=False,  # the checks look at what the verifier itself does
         )
     except ConfigError:
         if examination.isolation != "auto":

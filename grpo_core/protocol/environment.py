@@ -227,6 +227,17 @@ class Environment(ABC, Generic[Data]):
     <answer>...</answer> or a last line "Answer: ..." that is read as a whole; other text may stand
     around such a form.
     """
+    raises_at_answers: ClassVar[bool] = False
+    """`verify` is code of a library that raises at some answers, or does not end.
+
+    An answer then gets the floor if the verifier fails at it with ValueError, TypeError,
+    ArithmeticError, RecursionError or SyntaxError, or uses more CPU time than a verdict may
+    (`timeout_seconds`), fails so twice more in a fresh worker, and passes the reference there
+    before and after. Everything else stays an error, as OSError and MemoryError do. Only for
+    `verify` in worker processes, without services and network. The verdict says so
+    (`Verdict.raised`), a run counts such floors as `verify/raised`, and stops above
+    `verify.max_raised_rate`. A verifier of your own should rather not raise.
+    """
     waived: ClassVar[Mapping[str, str]] = {}
     """Checks of the author's kit that do not apply, with the reason for each.
 

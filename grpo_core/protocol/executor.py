@@ -137,10 +137,13 @@ class Answer:
     """What the method returned, as JSON data."""
     text: str = ""
     """What went wrong, for the user; of a deadline, what follows the sentence about it."""
+    kind: str = ""
+    """What was raised, if an answer may be blamed for it (`Environment.raises_at_answers`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON data."""
-        return {"outcome": self.outcome, "value": self.value, "text": self.text}
+        kind = {"kind": self.kind} if self.kind else {}
+        return {"outcome": self.outcome, "value": self.value, "text": self.text, **kind}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Answer:

@@ -419,6 +419,12 @@ class Verdict:
 
     Such a rollout is left out of mean, standard deviation, loss and denominators.
     """
+    raised: str = ""
+    """The exception by which the verifier failed at the answer, which got the floor for it; "" if
+    the verifier has judged it.
+
+    The engine sets it, for environments that declare `raises_at_answers`.
+    """
     cacheable: bool = True
     """Asking again would give the same verdict.
 
@@ -452,6 +458,7 @@ class Verdict:
             dict(self.metrics),
             dict(self.detail),
             self.error,
+            self.raised,
             self.cacheable,
         )
 
@@ -479,6 +486,7 @@ class Verdict:
             },
             "metrics": dict(self.metrics),
             "detail": dict(self.detail),
+            **({"raised": self.raised} if self.raised else {}),
             **({} if self.cacheable else {"cacheable": False}),
         }
 

@@ -19,6 +19,7 @@ from grpo_core.protocol.executor import Op
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.agents import AgentConversation
+from grpo_core.verify.blame import AnswerBlame, check_declaration
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import (
     check_audit,
@@ -39,6 +40,7 @@ from grpo_core.verify.hosts import (
     Host,
     PlaceHost,
     Placement,
+    boot_message,
     create_agent_host,
     create_host,
 )
@@ -79,6 +81,7 @@ class Verifier:
         closes_env: bool = True,
         cache: VerdictCache | None = None,
         placement: Placement | None = None,
+        blames_answers: bool = True,
     ) -> None:
         """Prepare the verifier; no worker is started yet.
 
@@ -93,6 +96,8 @@ class Verifier:
             cache: the verdict cache. It is not used for environments whose verdicts depend on more
                 than the rollout.
             placement: where the environment verifies; None: on this machine.
+            blames_answers: whether an answer may get the floor because the verifier raises at it,
+                where the environment declares `raises_at_answers`.
 
         Raises:
             ConfigError: the settings do not fit the environment.
@@ -110,8 +115,14 @@ class Verifier:
         if isinstance(env, AgentEnvironment):
             env.has_command()  # which checks that there is an agent
             self._agents = create_agent_host(env, spec, overrides, self.settings)
+        self._blame = self._answer_blame(spec, overrides) if blames_answers else None
         self._rollouts = RolloutJudging(
-            env, self._ask, settings=self.settings, cache=cache, stats=self.stats
+            env,
+            self._ask,
+            settings=self.settings,
+            cache=cache,
+            stats=self.stats,
+            blame=None if self._blame is None else self._blame.verdict,
         )
         self._judging: GroupJudging | RolloutJudging = (
             GroupJudging(env, settings=self.settings, stats=self.stats)
@@ -144,6 +155,8 @@ class Verifier:
         """End all workers, wait until they have ended, and close the environment."""
         if self._agents is not None:
             await self._agents.close()
+        if self._blame is not None:
+            await self._blame.close()
         await self._host.close()
         if not self._closes_env:
             return
@@ -342,10 +355,28 @@ class Verifier:
     async def _verdict(self, task: Task[Any], rollout: Rollout) -> Verdict:
         return (await self.verify([task], [[rollout]]))[0][0]
 
+    def _answer_blame(
+        self, spec: Spec | None, overrides: Mapping[str, Any] | None
+    ) -> AnswerBlame | None:
+        """Return what decides whether an answer is to blame for an exception; None if none ever is.
+
+        It needs fresh workers on this machine.
+
+        Raises:
+            ConfigError: the environment declares it wrongly.
+        """
+        check_declaration(self.env)
+        in_workers = isinstance(self._host, PlaceHost) and self._placement.executor.in_process
+        if not self.env.raises_at_answers or not in_workers:
+            return None
+        boot = boot_message(self.env, spec, overrides)
+        return AnswerBlame(self.env, boot, self.settings, seconds=self._timeout_seconds)
+
     def _counted(self, verdict: Verdict) -> Verdict:
         """Count a verdict, and return it with the run's weights."""
         self.stats.verdicts += 1
         self.stats.errors += not verdict.scored
+        self.stats.raised += bool(verdict.raised)
         return reweigh(verdict, self.weights)
 
     async def _call(self, op: Op, task: Task[Any], *arguments: Any, check: Callable[[Any], T]) -> T:

@@ -1,9 +1,13 @@
-"""Stop a run whose verifier fails too often, since a silent mass failure is worse than a crash."""
+"""Stop a run whose verifier fails too often, since a silent mass failure is worse than a crash.
+
+It fails where a completion could not be judged, and also where it raises at a completion that gets
+the floor for that.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.types import Verdict
@@ -51,17 +55,50 @@ class ErrorRate:
                 raise RunStoppedError(self._explanation())
 
     def _explanation(self) -> str:
-        reasons = Counter(_first_line(error) for error in self._errors if error is not None)
-        common_reasons = reasons.most_common(_REASONS_SHOWN)
-        lines = [f"\n  {count} x {reason}" for reason, count in common_reasons]
-        other_count = sum(reasons.values()) - sum(count for _, count in common_reasons)
-        if other_count:
-            lines.append(f"\n  {other_count} x others")
+        errors = [error for error in self._errors if error is not None]
         return (
-            f"{sum(reasons.values())} of the last {len(self._errors)} rollouts could not be "
+            f"{len(errors)} of the last {len(self._errors)} rollouts could not be "
             f"judged, more than verify.max_error_rate allows ({self.stop_above:g} of them); "
-            f"fix the cause and resume. The most common reasons:{''.join(lines)}"
+            f"fix the cause and resume. The most common reasons:{_most_common(errors)}"
         )
+
+
+def check_raised(step: int, verdicts: Sequence[Verdict], *, stop_above: float) -> None:
+    """Check how many answers of a step got the floor because the verifier raises at them.
+
+    Args:
+        step: number of the step.
+        verdicts: all its verdicts.
+        stop_above: the run stops when the share of such floors is above this value.
+
+    Raises:
+        RunStoppedError: there are too many; the message lists the most common notes.
+    """
+    raised = [verdict for verdict in verdicts if verdict.raised]
+    if len(raised) <= stop_above * len(verdicts):
+        return
+    notes = [
+        next((part.note for part in verdict.rewards.values() if part.note), verdict.raised)
+        for verdict in raised
+    ]
+    raise RunStoppedError(
+        f"the verifier raises at {len(raised)} of the {len(verdicts)} rollouts of step {step}, "
+        f"which got the floor for it, more than verify.max_raised_rate allows ({stop_above:g} of "
+        "them): it cannot read most of what the policy writes. Train the form of answers first, "
+        "as by grpo sft, choose another environment, or raise verify.max_raised_rate, and resume. "
+        f"The most common reasons:{_most_common(notes)}"
+    )
+
+
+def _most_common(reasons: Sequence[str]) -> str:
+    """Return the most common reasons, each in a line of its own with its count."""
+    counts = Counter(map(_first_line, reasons))
+    common_reasons = counts.most_common(_REASONS_SHOWN)
+    lines = [f"\n  {count} x {reason}" for reason, count in common_reasons]
+    other_count = len(reasons) - sum(count for _, count in common_reasons)
+    if other_count:
+        lines.append(f"\n  {other_count} x others")
+    return "".join(lines)
 
 
 def _first_line(error: str) -> str:

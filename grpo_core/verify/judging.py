@@ -22,6 +22,8 @@ from grpo_core.verify.cache import VerdictCache, verdict_key
 from grpo_core.verify.checks import BrokenContractError, check_verdict
 from grpo_core.verify.pool import WorkerLostError
 
+Blame = Callable[[Task[Any], Rollout, Exception], Awaitable[Verdict | None]]
+"""Returns the floor if the answer is to blame for an exception of the verifier, else None."""
 Ask = Callable[[Task[Any], Rollout], Awaitable[Any]]
 """Returns the verdict, unchecked, of one call of a verifier."""
 
@@ -38,6 +40,8 @@ class VerifyStats:
     """Verdicts, including errors."""
     errors: int = 0
     """Verdicts that are errors."""
+    raised: int = 0
+    """Floors of answers at which the verifier raises."""
     retried: int = 0
     """Calls for a rollout (or a group) beyond the first."""
     cache_lookups: int = 0
@@ -47,7 +51,8 @@ class VerifyStats:
 
     def reset(self) -> None:
         """Set all counts to 0."""
-        self.verdicts = self.errors = self.retried = self.cache_lookups = self.cache_hits = 0
+        self.verdicts = self.errors = self.raised = self.retried = 0
+        self.cache_lookups = self.cache_hits = 0
 
 
 class RolloutJudging:
@@ -61,8 +66,9 @@ class RolloutJudging:
         settings: VerifyConfig,
         cache: VerdictCache | None,
         stats: VerifyStats,
+        blame: Blame | None = None,
     ) -> None:
-        self._env, self._ask, self._stats = env, ask, stats
+        self._env, self._ask, self._stats, self._blame = env, ask, stats, blame
         self._retries = settings.retries
         self._seconds = settings.timeout_seconds or env.timeout_seconds
         repeatable = env.replayable or env.rung() != "episode"
@@ -124,10 +130,17 @@ class RolloutJudging:
         return verdict
 
     async def _judge_once(self, task: Task[Any], rollout: Rollout, ask: Ask) -> Verdict:
-        """Return the verdict of one call of the verifier; an exception becomes an error."""
+        """Return the verdict of one call of the verifier; an exception becomes an error.
+
+        Where an answer may be blamed for it, and is, the verdict is the floor.
+        """
         try:
             return check_verdict(await ask(task, rollout), self._env, rollout)
         except Exception as error:  # noqa: BLE001 - environments raise what they like
+            if self._blame is not None:
+                floor = await self._blame(task, rollout, error)
+                if floor is not None:
+                    return floor
             op = "verdict" if self._env.rung() == "episode" else "verify"
             return Verdict.failed(describe_failure(error, op, self._seconds))
 

@@ -82,7 +82,7 @@ class WorkerPlace:
         except WorkerLostError as error:
             return Answer("lost", text=str(error))
         if reply.error is not None:
-            return Answer("raised", text=reply.error)
+            return Answer("raised", text=reply.error, kind=reply.kind)
         return Answer("value", reply.value)
 
     async def close(self) -> None:

@@ -46,6 +46,7 @@ from grpo_core.verify.checks import (
 )
 from grpo_core.verify.derive import task_with_prompt
 from grpo_core.verify.episode_worker import EpisodeServer, HostCalls, sender
+from grpo_core.verify.raised import CPU_LIMIT, ended_by_cpu_limit, kind_of, limit_cpu
 
 _CACHED_TASKS = 64
 _DUMP_FRACTION = 0.9
@@ -101,18 +102,56 @@ def _serve(
 
     while True:
         request = json.loads(read_frame(requests.read))
-        faulthandler.dump_traceback_later(request["seconds"] * _DUMP_FRACTION)
-        value, error = None, None
+
+        def answer(request: Mapping[str, Any] = request) -> None:
+            faulthandler.dump_traceback_later(request["seconds"] * _DUMP_FRACTION)
+            value, error, kind = None, None, ""
+            try:
+                value = _run_method(env, derive_task, request, loop)
+            except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
+                error = str(raised) if isinstance(raised, BrokenContractError) else describe(raised)
+                kind = kind_of(raised) if request["op"] == "verify" else ""
+            faulthandler.cancel_dump_traceback_later()
+            try:
+                _send_reply(replies, request, value=value, error=error, kind=kind)
+            except (TypeError, ValueError) as sending_error:
+                error = f"{request['op']}() returned what cannot be sent: {sending_error}"
+                _send_reply(replies, request, error=error)
+
+        if "cpu_seconds" in request:
+            _answer_in_copy(answer, request, replies)
+        else:
+            answer()
+
+
+def _answer_in_copy(
+    answer: Callable[[], None], request: Mapping[str, Any], replies: FileIO
+) -> None:
+    """Answer a request in a copy of this process, whose CPU time the kernel limits.
+
+    A process that answers all its requests so stays as it was when it had built the environment.
+
+    Args:
+        answer: answers the request.
+        request: the request; its limit is rounded up to whole seconds.
+        replies: where a failure is reported if the copy ends without an answer.
+    """
+    if not hasattr(os, "fork"):
+        _send_reply(replies, request, error="this system cannot copy a process")
+        return
+    copy = os.fork()
+    if copy == 0:
         try:
-            value = _run_method(env, derive_task, request, loop)
-        except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
-            error = str(raised) if isinstance(raised, BrokenContractError) else describe(raised)
-        faulthandler.cancel_dump_traceback_later()
-        try:
-            _send_reply(replies, request, value=value, error=error)
-        except (TypeError, ValueError) as sending_error:
-            error = f"{request['op']}() returned what cannot be sent: {sending_error}"
-            _send_reply(replies, request, error=error)
+            limit_cpu(request["cpu_seconds"])
+            answer()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(copy, 0)
+    if ended_by_cpu_limit(status):
+        _send_reply(replies, request, error="it does not end", kind=CPU_LIMIT)
+    elif status != 0:
+        _send_reply(replies, request, error=f"the copy of the worker ended with status {status}")
 
 
 async def _serve_episodes(server: EpisodeServer, env: Environment[Any], requests: FileIO) -> None:
@@ -129,9 +168,10 @@ def _send_reply(
     *,
     value: Any = None,
     error: str | None = None,
+    kind: str = "",
 ) -> None:
     """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
-    body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error)
+    body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error, kind=kind)
     write_frame(replies.write, body, limit=MAX_REPLY_BYTES)
 
 

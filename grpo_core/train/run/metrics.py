@@ -164,6 +164,7 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
             ]
         ),
         "verify/error_rate": _mean([float(not verdict.scored) for verdict in verdicts]),
+        "verify/raised": float(sum(bool(verdict.raised) for verdict in verdicts)),
         "tokens/generated": float(sum(lengths)),
     }
 

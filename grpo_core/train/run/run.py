@@ -42,7 +42,7 @@ from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch, alarm_signs
-from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.error_rate import ErrorRate, check_raised
 from grpo_core.verify.sources import Source
 
 
@@ -312,6 +312,7 @@ class Run:
         verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
         self._journal.warn_unscored(verdicts, f"attempts of step {batch.step}")
         self._error_rate.add(verdicts)
+        check_raised(batch.step, verdicts, stop_above=self._config.verify.max_raised_rate)
         self._plugins.notify(
             "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
         )
