@@ -102,6 +102,7 @@ class Verifier:
         Raises:
             ConfigError: the settings do not fit the environment.
         """
+        check_declaration(env)
         self.env = env
         self._closes_env = closes_env
         self.settings = settings or VerifyConfig()
@@ -361,11 +362,7 @@ class Verifier:
         """Return what decides whether an answer is to blame for an exception; None if none ever is.
 
         It needs fresh workers on this machine.
-
-        Raises:
-            ConfigError: the environment declares it wrongly.
         """
-        check_declaration(self.env)
         in_workers = isinstance(self._host, PlaceHost) and self._placement.executor.in_process
         if not self.env.raises_at_answers or not in_workers:
             return None

@@ -34,6 +34,21 @@ class Letters(Environment[str]):
         return Verdict({"share": Reward(share)}, passed=share > 0.5, answer=rollout.text)
 
 
+class Raising(Letters):
+    """A library's verifier that cannot read texts with a certain letter."""
+
+    trusted = False
+    raises_at_answers = True
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        if "t" in rollout.text:
+            raise ValueError("what is a t?")
+        return Letters.verify(self, task, rollout)
+
+    def reference(self, task: Task[str]) -> str:
+        return "a" * 6
+
+
 class Answered(Letters):
     """The same with an answer that passes."""
 

@@ -24,13 +24,13 @@ from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.trainer import Trainer
 
 from .killing import killed
-from .letters import Letters
+from .letters import Letters, Raising
 
 TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
 PER_STEP = {
     "step", "reward/mean", "reward/std", "reward/share", "pass_rate", "advantage/mean", "advantage/std", "loss", "policy_loss", "kl",
     "kl/sequence", "kl_penalty", "beta", "entropy", "logprob/mean", "sampling/logprob_gap", "grad_norm", "lr", "clip_fraction",
-    "completion_length/mean", "completion_length/clipped", "groups/mixed", "groups/best", "groups/distinct", "verify/error_rate",
+    "completion_length/mean", "completion_length/clipped", "groups/mixed", "groups/best", "groups/distinct", "verify/error_rate", "verify/raised",
     "verify/seconds/share",
     "tokens/generated", "tokens/trained", "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/sync", "time/rollout", "time/verify",
     "time/update", "time/step", "memory/peak_mb",
@@ -369,6 +369,32 @@ def test_attempts_that_cannot_be_judged_are_counted_and_carry_no_reward(settings
         if line["verdict"]["error"] is not None:
             assert line["verdict"]["total"] is None
             assert line["advantage"] in (None, 0.0)
+
+
+def test_answers_at_which_a_library_raises_are_counted_and_too_many_in_a_step_stop_the_run(
+    settings, tmp_path, monkeypatch
+):
+    root = str(Path(__file__).parents[2])
+    monkeypatch.syspath_prepend(root)  # so that workers find the environment, too
+    lenient = {**settings, "steps": 2, "eval": {"tasks": 0}, "verify": {"max_raised_rate": 1.0}}
+    trainer = run(lenient, tmp_path / "lenient", env=Raising())
+    steps = [
+        line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "reward/mean" in line
+    ]
+    raised = [
+        line["verdict"]
+        for line in trainer.folder.rollout_lines()
+        if line["verdict"].get("raised")
+    ]
+    assert sum(line["verify/raised"] for line in steps) == len(raised) > 0
+    assert {(verdict["total"], verdict["error"]) for verdict in raised} == {(0.0, None)}
+    assert all("what is a t?" in verdict["rewards"]["share"]["note"] for verdict in raised)
+    strict = make(
+        {**lenient, "verify": {"max_raised_rate": 0.01}}, tmp_path / "strict", env=Raising()
+    )
+    with pytest.raises(RunStoppedError, match=r"raises at \d+ of the 24 rollouts of step 1"):
+        strict.run()
+    assert "what is a t?" in (tmp_path / "strict" / "log.txt").read_text()
 
 
 def test_reweighted_parts_change_the_reward(settings, tmp_path):
