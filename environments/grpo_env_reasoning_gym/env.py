@@ -192,7 +192,8 @@ def why_refused(dataset: str, config: Config) -> str:
             "or accept that by --set env.execute_answers=true"
         )
     faults = faults_of(dataset)
-    if faults and not config.allow_faulty:
+    # Whoever lets answers run as Python has accepted more than a constant that is paid.
+    if faults and not config.allow_faulty and dataset not in PARSED_BY_SYMPY:
         return (
             f"the verifier of {name} pays answers that solve nothing ({faults[0].sentence}); "
             "choose another dataset, or accept that by --set env.allow_faulty=true"

@@ -8,9 +8,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = "0.1.25"
-"""The version of reasoning-gym whose faults were measured."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -21,29 +18,33 @@ class Fault:
     fault: str
     """What the verifier does wrong, or what is wrong with the tasks."""
     constant: str
-    """The answer that is paid, whatever the task is. With `for_each_number` it stands in a list,
-    once for each number that the question's last line has."""
+    """The answer that is paid, whatever the task is. With `pattern` it is a format that takes the
+    groups of that; with `for_each_number` it stands in a list, once for each number of the
+    question's first line."""
     level: float
     """The level at which its share was measured."""
     share: float
     """The mean reward of the answer there."""
     version: str
     """The version of the library in which it was measured."""
+    pattern: str = ""
+    """A regular expression that finds in the question what the answer restates."""
     for_each_number: bool = False
     """Whether the answer is a list with as many members as the question's last line has numbers."""
 
     def answer(self, question: str) -> str:
         """Return the answer to a question."""
-        if not self.for_each_number:
-            return self.constant
-        count = len(re.findall(r"-?\d+(?:\.\d+)?", question.strip().splitlines()[-1]))
-        return f"[{', '.join([self.constant] * count)}]"
+        if self.for_each_number:
+            count = len(re.findall(r"\d+(?:\.\d+)?", question.strip().splitlines()[0]))
+            return f"[{', '.join([self.constant] * count)}]"
+        match = re.search(self.pattern, question) if self.pattern else None
+        return self.constant if match is None else self.constant.format(*match.groups())
 
     @property
     def sentence(self) -> str:
         """Return what is paid, how well, and why."""
-        lines = self.constant.splitlines()
-        shown = lines[0] if len(lines) == 1 and len(lines[0]) <= _SHOWN else lines[0][:_SHOWN] + "…"
+        shown = self.constant
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
         what = f"a list of {shown!r}" if self.for_each_number else f"{shown!r}"
         return f"{what} earns {self.share:.0%} at level {self.level:g}: {self.fault}"
 

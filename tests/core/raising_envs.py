@@ -44,9 +44,7 @@ class Reader(Environment[None]):
         return self._verdict(int(_act(rollout.text, self.config.marker)) == 4)
 
     def _verdict(self, right: bool) -> Verdict:
-        return Verdict(
-            {"shown": Reward(1.0), "right": Reward(1.0 if right else 0.0)}, passed=right
-        )
+        return Verdict({"shown": Reward(1.0), "right": Reward(1.0 if right else 0.0)}, passed=right)
 
 
 class Undeclared(Reader):

@@ -19,7 +19,7 @@ from grpo_core.verify.judging import VerifyStats
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that workers find the environments, too
 
-import raising_envs as raising  # noqa: E402
+import raising_envs as raising
 
 
 def judge(

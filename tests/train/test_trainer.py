@@ -382,9 +382,7 @@ def test_answers_at_which_a_library_raises_are_counted_and_too_many_in_a_step_st
         line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "reward/mean" in line
     ]
     raised = [
-        line["verdict"]
-        for line in trainer.folder.rollout_lines()
-        if line["verdict"].get("raised")
+        line["verdict"] for line in trainer.folder.rollout_lines() if line["verdict"].get("raised")
     ]
     assert sum(line["verify/raised"] for line in steps) == len(raised) > 0
     assert {(verdict["total"], verdict["error"]) for verdict in raised} == {(0.0, None)}
