@@ -6,9 +6,10 @@ import ast
 import io
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 
@@ -30,7 +31,7 @@ class Reader(Environment[None]):
     Config = Config
     levels = False
     raises_at_answers = True
-    parts = {"shown": 0.0, "right": 2.0}
+    parts: ClassVar[Mapping[str, float]] = {"shown": 0.0, "right": 2.0}
     reward_range = (-1.0, 2.0)
     floor = -1.0
 
@@ -96,7 +97,7 @@ def _act(text: str, marker: str) -> str:
         "lookup": lambda: {}["missing"],
         "attribute": lambda: None.missing,  # type: ignore[attr-defined]
         "assertion": lambda: _raise(AssertionError()),
-        "os": lambda: open("/no/such/file"),
+        "os": lambda: os.stat("/no/such/file"),
         "os and value": lambda: _raise(io.UnsupportedOperation("not readable")),
         "memory": lambda: _raise(MemoryError()),
         "exit": lambda: _raise(SystemExit(3)),

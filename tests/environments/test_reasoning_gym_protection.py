@@ -129,7 +129,8 @@ def test_the_others_need_a_sandbox_unless_the_config_accepts_that_answers_run(na
     assert (env.rung(), env.needs) == ("averify", {"sandbox"})
     unprotected = build_environment(SPECS[name], {"execute_answers": True})
     assert (unprotected.rung(), unprotected.needs) == ("verify", frozenset())
-    assert not (env.raises_at_answers or unprotected.raises_at_answers)
+    assert not env.raises_at_answers
+    assert not unprotected.raises_at_answers
     with pytest.raises(ConfigError, match="no sandbox 'default' is configured"):
         asyncio.run(
             env.averify(env.task(TaskKey("n", "train", 0)), Rollout.of("<answer>x</answer>"))
@@ -292,8 +293,55 @@ def test_each_dataset_has_one_known_fault_and_the_best_known_are_among_them() ->
 
 
 CONSTANTS = (
-    *["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "12", "24", "-1", "100", "0.5", "1/2", "0.0", "00", "nan", "NaN", "inf", "-inf", "True", "False", "true", "Yes", "No"],
-    *["yes", "no", "None", "null", "a", "A", "x", "on", "off", "undetermined", "infeasible", "impossible", "invalid", "north", "gold", "A1", "C4"],
+    *[
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+        "10",
+        "12",
+        "24",
+        "-1",
+        "100",
+        "0.5",
+        "1/2",
+        "0.0",
+        "00",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "True",
+        "False",
+        "true",
+        "Yes",
+        "No",
+    ],
+    *[
+        "yes",
+        "no",
+        "None",
+        "null",
+        "a",
+        "A",
+        "x",
+        "on",
+        "off",
+        "undetermined",
+        "infeasible",
+        "impossible",
+        "invalid",
+        "north",
+        "gold",
+        "A1",
+        "C4",
+    ],
     *("[]", "{}", "[[]]", "[0]", "[1]", '""', "[NaN]", "0 0", "0 1", "1, 2, 3", "True False", "?"),
     *("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "I do not know"),
     *("up down left right", "LDRU", "R U R' U'", "1 × 1", "nan+nanj", "1e400", "Pass", "Monday"),
