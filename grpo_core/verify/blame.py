@@ -34,6 +34,8 @@ def check_declaration(env: Environment[Any]) -> None:
     Raises:
         ConfigError: its verdicts need more than the answer and the task.
     """
+    if not env.raises_at_answers:
+        return
     reason = (
         f"it has {env.rung()}() instead of verify()"
         if env.rung() != "verify"
@@ -41,7 +43,7 @@ def check_declaration(env: Environment[Any]) -> None:
         if env.needs
         else ""
     )
-    if env.raises_at_answers and reason:
+    if reason:
         raise ConfigError(
             f"{type(env).__qualname__} declares raises_at_answers, but {reason}, so an exception "
             "may have another cause than the answer; set raises_at_answers = False in the class"
