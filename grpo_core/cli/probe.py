@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +15,8 @@ from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Sett
 from grpo_core.cli.output import INTERRUPTED, print_json, remark
 from grpo_core.cli.probe_table import print_report
 from grpo_core.cli.run_config import environments, given
+from grpo_core.cli.shortcuts import TASKS as SHORTCUT_TASKS
+from grpo_core.cli.shortcuts import refuse_model_options, search
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested, parse_setting
 from grpo_core.protocol.errors import ConfigError
@@ -29,26 +31,44 @@ app = typer.Typer()
 
 LEVELS = (0.0, 0.5, 1.0)
 """The levels that are probed by default."""
+TASKS = 32
+SAMPLES = 8
 
 
 @app.command(epilog="Example: grpo env probe arithmetic --model smollm2-135m --level 0 --level 0.2")
 def probe(
     name: Name,
     model: Model = None,
+    shortcuts: Annotated[
+        bool,
+        typer.Option(
+            "--shortcuts",
+            help="Ask no model: try short wrong answers, and show those that earn most.",
+        ),
+    ] = False,
     tasks: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--tasks",
             min=2,
-            help="Training tasks per level, the first ones of a run.",
+            help="Tasks per level, the first ones of a run. \\[default: 32, with --shortcuts 200]",
         ),
-    ] = 32,
+    ] = None,
     samples: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--samples", min=2, help="Completions per task; also the largest k of pass@k."
+            "--samples",
+            min=2,
+            help="Completions per task; also the largest k of pass@k. \\[default: 8]",
         ),
-    ] = 8,
+    ] = None,
+    split: Annotated[
+        Literal["train", "eval"] | None,
+        typer.Option(
+            "--split",
+            help="With --shortcuts: training or held-out tasks. \\[default: train]",
+        ),
+    ] = None,
     level: Annotated[
         list[float] | None,
         typer.Option(
@@ -77,7 +97,35 @@ def probe(
     fails, or completions with different rewards; for an open-ended environment only the rewards
     count. It warns of what a run would warn of: answers that are cut off, a chat template without
     a place for tools. Ctrl-C prints the statistics of what was sampled so far.
+
+    With --shortcuts it trains nothing and asks no model. It tries what a lazy policy could learn in
+    place of the task: constants, parts and counts of the prompt, frequent references, short
+    programs, and references with one mistake. Exits with 1 if one of them pays, with 0 if none of
+    those that were tried does, and with 3 if nothing could be judged.
     """
+    if shortcuts:
+        refuse_model_options(
+            {
+                "--model": model,
+                "--samples": samples,
+                "--temperature": temperature,
+                "--max-new-tokens": max_new_tokens,
+                "--device": device,
+                "--dtype": dtype,
+            }
+        )
+        search(
+            name,
+            settings or [],
+            choose_levels=lambda source: _choose_levels(source, level or []),
+            tasks=tasks or SHORTCUT_TASKS,
+            split=split or "train",
+            seed=seed or 0,
+            as_json=as_json,
+        )
+    if split is not None:
+        raise ConfigError("--split is used by --shortcuts alone, and training tasks are probed")
+    tasks, samples = tasks or TASKS, samples or SAMPLES
     options = {
         "model.name": model,
         "sampling.max_new_tokens": max_new_tokens,

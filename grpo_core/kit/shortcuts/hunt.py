@@ -1,0 +1,237 @@
+"""Judge strategies on the tasks of a level, all of them on some tasks and the best on all.
+
+They go the way of a model's answers: the same workers, services, deadlines and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_core.calls.stopping import StopRequest
+from grpo_core.kit.scripts import attempt_verdicts, join_turns
+from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.mistakes import declared_mistakes, made_mistakes
+from grpo_core.kit.shortcuts.shape import learn_shape
+from grpo_core.kit.shortcuts.strategies import compose, distinct
+from grpo_core.kit.shortcuts.strategy import Candidate
+from grpo_core.kit.shortcuts.tried import LevelHunt, Outcome, Tried, tried_of
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.types import Split, Task, TaskKey
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.engine import Verifier
+
+_MOST_LEARNED = 200
+"""Tasks from whose references forms and frequent answers are learned."""
+_SCREENED, _LEAST_SCREENED = 0.2, 10
+"""The share of tasks on which every strategy is judged, and the least number of them."""
+_BEST, _BEST_MISTAKES = 12, 8
+"""The most strategies and mistakes that are judged on all tasks."""
+_LEAST_BEST = 3
+"""So many strategies are judged on all tasks even if they earned nothing."""
+_AT_ONCE = 32
+"""Attempts that are verified at the same time."""
+
+Progress = Callable[[int, int], None]
+"""Is told how many attempts were judged, and how many there are so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class HuntPlan:
+    """Which tasks strategies are tried on."""
+
+    name: str
+    """The environment's name in task keys."""
+    tasks: int
+    split: Split
+    seed: int
+    level: float
+
+
+@dataclass(slots=True)
+class _Bench:
+    """Judges each answer to a task once."""
+
+    verifier: Verifier
+    tasks: Sequence[Task[Any]]
+    progress: Progress
+    stop: StopRequest
+    known: dict[tuple[int, str], Outcome] = field(default_factory=dict)
+    planned: int = 0
+
+    async def judge(self, candidates: Sequence[Candidate], places: Iterable[int]) -> None:
+        """Judge the answers of candidates to the tasks at some places, until asked to stop."""
+        attempts = dict.fromkeys(
+            (place, answer)
+            for place in places
+            for candidate in candidates
+            if (answer := candidate.answers[place]) is not None
+        )
+        todo = [attempt for attempt in attempts if attempt not in self.known]
+        self.planned = len(self.known) + len(todo)
+        for start in range(0, len(todo), _AT_ONCE):
+            if self.stop.is_made:
+                return
+            chunk = todo[start : start + _AT_ONCE]
+            verdicts = await attempt_verdicts(
+                self.verifier, [(self.tasks[place], text) for place, text in chunk]
+            )
+            for attempt, verdict in zip(chunk, verdicts, strict=True):
+                self.known[attempt] = (
+                    Outcome(verdict.total, verdict.passed)
+                    if verdict.scored
+                    else Outcome(0.0, False, verdict.error or "there is no verdict")
+                )
+            self.progress(len(self.known), self.planned)
+
+    def tried(self, candidate: Candidate, floor: float, count: int) -> Tried:
+        """Return what a candidate got on those of the first tasks on which it was judged."""
+        outcomes = [
+            None if answer is None else self.known[place, answer]
+            for place, answer in enumerate(candidate.answers[:count])
+            if answer is None or (place, answer) in self.known
+        ]
+        return tried_of(candidate, outcomes, floor)
+
+    def ranked(
+        self, candidates: Sequence[Candidate], floor: float, count: int
+    ) -> list[tuple[Candidate, Tried]]:
+        """Return candidates with what they got, the highest mean reward first.
+
+        Mistakes, each of which can be made in other tasks, come by the number of tasks passed.
+        """
+        pairs = [(candidate, self.tried(candidate, floor, count)) for candidate in candidates]
+
+        def rank(pair: tuple[Candidate, Tried]) -> tuple[float, ...]:
+            earned = (-pair[1].reward, -pair[1].passes)
+            return (pair[1].tasks == 0, *(earned[::-1] if pair[0].kind == "mistake" else earned))
+
+        return sorted(pairs, key=rank)
+
+
+async def hunt(
+    verifier: Verifier, plan: HuntPlan, *, progress: Progress, stop: StopRequest
+) -> LevelHunt:
+    """Try all strategies on the tasks of a plan, and return what they got.
+
+    Args:
+        verifier: Makes the tasks, and judges.
+        plan: The tasks.
+        progress: Is told of each judged chunk.
+        stop: Ends the search early; what was judged so far is returned.
+
+    Raises:
+        GrpoError: A task cannot be made, or the split has none.
+    """
+    env = verifier.env
+    tried_keys, other_keys = _keys(verifier, plan)
+    tasks = await verifier.tasks(tried_keys)
+    others = await verifier.tasks(other_keys)
+    learned, notes = await _references(verifier, others)
+    references, _ = await _references(verifier, tasks)
+    pairs = [
+        (Asked.of(task), text)
+        for task, text in zip(others, learned, strict=True)
+        if text is not None
+    ]
+    shape = learn_shape([text for _, text in pairs])
+    prompts = list(map(Asked.of, tasks))
+    composed = compose(shape, pairs, prompts, env.max_turns)
+    declared, failures = await declared_mistakes(env, await _inline(verifier, tried_keys))
+    mistakes = distinct([*declared, *made_mistakes(shape, references)])
+    right = Candidate("the reference", "others", references)
+
+    count, bench = len(tasks), _Bench(verifier, tasks, progress, stop)
+    screened = min(count, max(_LEAST_SCREENED, round(_SCREENED * count)))
+    await bench.judge([right, *composed, *mistakes], range(screened))
+    best = [
+        candidate
+        for rank, (candidate, tried) in enumerate(bench.ranked(composed, env.floor, screened))
+        if rank < _LEAST_BEST or (rank < _BEST and tried.earns_above(env.floor))
+    ]
+    paid = [c for c, _ in bench.ranked(mistakes, env.floor, screened)[:_BEST_MISTAKES]]
+    paid += [c for c in declared if c in mistakes and c not in paid]
+    await bench.judge([right, *best, *paid], range(screened, count))
+
+    errors = [outcome.error for outcome in bench.known.values() if outcome.error]
+    reference = bench.tried(right, env.floor, count) if any(references) else None
+    return LevelHunt(
+        level=plan.level,
+        tasks=count,
+        screened=screened,
+        learned=len(pairs),
+        composed=len(composed),
+        mistaken=len(mistakes),
+        floor=env.floor,
+        even_chance=shape.even_chance,
+        open_ended=env.open_ended,
+        reference=reference,
+        strategies=tuple(tried for _, tried in bench.ranked(best, env.floor, count)),
+        mistakes=tuple(
+            tried
+            for _, tried in bench.ranked(paid, env.floor, count)
+            if tried.earns_above(env.floor)
+        ),
+        attempts=len(bench.known),
+        errors=len(errors),
+        error=errors[0] if errors else "",
+        notes=(*notes, *(f"mutants(): {failure}" for failure in failures)),
+        stopped=stop.is_made,
+    )
+
+
+def _keys(verifier: Verifier, plan: HuntPlan) -> tuple[list[TaskKey], list[TaskKey]]:
+    """Return the keys of the tasks to be tried, and those of other tasks to learn from.
+
+    Policies learn from training tasks. A finite list of them is divided in two.
+
+    Raises:
+        ConfigError: The split has no tasks.
+    """
+    size, training = size_of(verifier.env, plan.split), size_of(verifier.env, "train")
+    if size == 0:
+        raise ConfigError(
+            f"the {plan.split} split of {plan.name!r} has no tasks; choose the other by --split"
+        )
+    if plan.split == "train":
+        count = plan.tasks if size is None else min(plan.tasks, (size + 1) // 2)
+        first = count
+    else:
+        count = plan.tasks if size is None else min(plan.tasks, size)
+        first = 0
+    end = first + min(_MOST_LEARNED, plan.tasks)
+    end = end if training is None else min(end, training)
+
+    def keys(split: Split, indices: range) -> list[TaskKey]:
+        return [TaskKey(plan.name, split, i, plan.seed, plan.level) for i in indices]
+
+    return keys(plan.split, range(count)), keys("train", range(first, end))
+
+
+async def _references(
+    verifier: Verifier, tasks: Sequence[Task[Any]]
+) -> tuple[list[str | None], list[str]]:
+    """Return the reference of each task with its turns joined, and why some are missing."""
+
+    async def reference(task: Task[Any]) -> str | GrpoError | None:
+        try:
+            return join_turns(await verifier.reference(task))
+        except GrpoError as error:
+            return error
+
+    answers = list[str | GrpoError | None]()
+    for start in range(0, len(tasks), _AT_ONCE):
+        answers += await asyncio.gather(*map(reference, tasks[start : start + _AT_ONCE]))
+    failures = [str(answer) for answer in answers if isinstance(answer, GrpoError)]
+    notes = [f"{len(failures)} references failed; the first: {failures[0]}"] if failures else []
+    return [None if isinstance(answer, GrpoError) else answer for answer in answers], notes
+
+
+async def _inline(verifier: Verifier, keys: Sequence[TaskKey]) -> list[Task[Any]]:
+    """Return tasks with their data, which a worker keeps; none if there are no mutants."""
+    if not hasattr(verifier.env, "mutants"):
+        return []
+    settings = verifier.settings.model_copy(update={"isolation": "inline"})
+    return await Verifier(verifier.env, settings=settings, closes_env=False).tasks(keys)
