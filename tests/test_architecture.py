@@ -203,6 +203,7 @@ NAMED = {
         "grpo_core.cli.sandbox",
         "docker",
     ),  # the default of `grpo sandbox build`, which makes an image
+    ("grpo_core.kit.shortcuts.commands", "sql"),  # the label of fences around queries
 }
 """What the core may name all the same, and why."""
 

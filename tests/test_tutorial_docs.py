@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from grpo_core import Environment, Spec
 from grpo_core.cli.app import app
@@ -98,7 +99,7 @@ def test_the_first_draft_has_the_holes_that_the_tutorial_shows(tmp_path: Path) -
     )
     assert [result.check for result in report.problems] == HOLES
     assert [result.check for result in report.consequences] == FOLLOWING
-    (check,) = [step for step in STEPS if step.status]
+    check, _ = [step for step in STEPS if step.status]
     assert [text.removeprefix("fault ") for text in check.says] == HOLES
 
 
@@ -112,6 +113,18 @@ def test_the_second_draft_has_no_hole_and_at_most_15_lines_in_its_methods(tmp_pa
     (found,) = [node for node in ast.parse(DRAFTS[1].text).body if isinstance(node, ast.ClassDef)]
     bodies = [node for node in found.body if isinstance(node, ast.FunctionDef)]
     assert sum((node.end_lineno or 0) - node.body[0].lineno + 1 for node in bodies) <= 15
+
+
+def test_the_shortcut_of_the_tutorial_is_found_and_closed(tmp_path: Path, shell: Shell) -> None:
+    *_, wrote, found, closed, none_left = STEPS
+    carry_out(wrote, shell, seconds=10)
+    for hunt in (found, none_left):
+        words = shlex.split(hunt.text)[1:]
+        words[words.index("remainder.py:Remainder")] = f"{shell.folder / 'remainder.py'}:Remainder"
+        done = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
+        assert done.exit_code == hunt.status, done.output
+        assert all(text in " ".join(done.output.split()) for text in hunt.says)
+        carry_out(closed, shell, seconds=10)
 
 
 def test_every_check_that_is_named_exists() -> None:

@@ -86,10 +86,13 @@ def _facts(level: LevelHunt) -> Iterator[str]:
         else f"references earn {level.reference.reward:.3f} "
         f"and pass {level.reference.pass_rate:.0%}"
     )
-    yield (
-        f"the floor is {level.floor:g}; {reference}; an even guess among the answers seen in "
-        f"{level.learned} other tasks passes {level.even_chance:.1%}"
+    guess = (
+        f"an even guess among the answers seen in {level.learned} other tasks passes "
+        f"{level.even_chance:.1%}"
+        if level.learned
+        else "without references of other tasks half of all guesses are taken to be right"
     )
+    yield f"the floor is {level.floor:g}; {reference}; {guess}"
     if level.mistakes:
         yield (
             "a mistake is the task's own reference with one thing wrong: what a policy earns that "

@@ -10,7 +10,20 @@ from typing import Any
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
-WORDS = "amber basin cedar delta ember fjord grove haven islet jetty knoll ledge".split()
+WORDS = [
+    "amber",
+    "basin",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "grove",
+    "haven",
+    "islet",
+    "jetty",
+    "knoll",
+    "ledge",
+]
 
 
 class Sum(Environment[str]):

@@ -177,7 +177,7 @@ async def hunt(
         attempts=len(bench.known),
         errors=len(errors),
         error=errors[0] if errors else "",
-        notes=(*notes, *(f"mutants(): {failure}" for failure in failures)),
+        notes=(*notes, *failures),
         stopped=stop.is_made,
     )
 

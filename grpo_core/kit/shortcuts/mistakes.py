@@ -38,12 +38,28 @@ async def declared_mistakes(
     made, failures = await in_time(mutants, tasks, seconds=_SECONDS, limit=env.timeout_seconds)
     answers: dict[str, list[str | None]] = {}
     for place, (_, scripts) in enumerate(made):
-        if not isinstance(scripts, Mapping):
-            failures = [*failures, f"mutants() returned {type(scripts).__name__}, not a mapping"]
+        if not _are_scripts(scripts):
+            failures = [
+                *failures,
+                f"it returned {scripts!r:.100}, and no mapping of names to answers",
+            ]
             break
         for name, script in scripts.items():
-            answers.setdefault(str(name), [None] * len(tasks))[place] = join_turns(script)
-    return [Candidate(name, "mistake", texts, True) for name, texts in answers.items()], failures
+            answers.setdefault(name, [None] * len(tasks))[place] = join_turns(script)
+    notes = [f"mutants() failed: {failures[0]:.200}"] if failures else []
+    return [Candidate(name, "mistake", texts, True) for name, texts in answers.items()], notes
+
+
+def _are_scripts(value: object) -> bool:
+    """Return whether a value is a mapping of names to answers of one or several turns."""
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str)
+        and (
+            isinstance(script, str)
+            or (isinstance(script, list | tuple) and all(isinstance(turn, str) for turn in script))
+        )
+        for name, script in value.items()
+    )
 
 
 def made_mistakes(shape: Shape, references: Sequence[str | None]) -> list[Candidate]:

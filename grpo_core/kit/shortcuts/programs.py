@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,21 +32,25 @@ _EXPRESSIONS: tuple[str, ...] = (
     *("sum({0})", "max({0})", "min({0})", "sum({0}) % 2 == 0", "sum({0}) / len({0})"),
     *("{0}.count({0}[0])", "max(map({0}.count, {0}))", "{0}.count(' ')", "''.join(set({0}))"),
     "sum(c in 'aeiou' for c in {0})",
-    # of brackets: counts, ends, and pairs whatever their kind
-    "sum(c in '([{{<' for c in {0}) == sum(c in ')]}}>' for c in {0})",
-    "all({0}.count(a) == {0}.count(b) for a, b in ('()', '[]', '{{}}', '<>'))",
-    "len({0}) % 2 == 0 and {0}[:1] in '([{{<' and {0}[-1:] in ')]}}>'",
-    "sum(c in '([{{<' for c in {0}) == sum(c in ')]}}>' for c in {0})"
-    " and {0}[:1] not in tuple(')]}}>') and {0}[-1:] not in tuple('([{{<')",
-    "min([0, *__import__('itertools').accumulate("
-    "(c in '([{{<') - (c in ')]}}>') for c in {0})]) >= 0"
-    " and sum((c in '([{{<') - (c in ')]}}>') for c in {0}) == 0",
-    "max([0, *__import__('itertools').accumulate((c in '([{{<') - (c in ')]}}>') for c in {0})])",
-    "sum(c in '([{{<' for c in {0})",
-    "abs(sum((c in '([{{<') - (c in ')]}}>') for c in {0}))",
-    "2 * min(sum(c in '([{{<' for c in {0}), sum(c in ')]}}>' for c in {0}))",
 )
 """Expressions of the parameters {0} and {1} that look at little of them."""
+_OPEN, _CLOSE = "sum(c in '([{{<' for c in {0})", "sum(c in ')]}}>' for c in {0})"
+_DEPTHS = "[0, *__import__('itertools').accumulate((c in '([{{<') - (c in ')]}}>') for c in {0})]"
+_OF_BRACKETS: Mapping[str, str] = {
+    "as many brackets open as close": f"{_OPEN} == {_CLOSE}",
+    "as many brackets of each kind open as close": "all({0}.count(a) == {0}.count(b) "
+    "for a, b in ('()', '[]', '{{}}', '<>'))",
+    "brackets at both ends and an even length": "len({0}) % 2 == 0 and {0}[:1] in '([{{<' "
+    "and {0}[-1:] in ')]}}>'",
+    "as many brackets open as close, and the ends are right": f"{_OPEN} == {_CLOSE} "
+    "and {0}[:1] not in tuple(')]}}>') and {0}[-1:] not in tuple('([{{<')",
+    "brackets are balanced, whatever their kind": f"min({_DEPTHS}) >= 0 and {_DEPTHS}[-1] == 0",
+    "the depth of brackets, whatever their kind": f"max({_DEPTHS})",
+    "the number of opening brackets": _OPEN,
+    "the difference of opening and closing brackets": f"abs({_OPEN} - {_CLOSE})",
+    "twice the rarer of opening and closing brackets": f"2 * min({_OPEN}, {_CLOSE})",
+}
+"""Expressions that count brackets, by what they return."""
 
 
 def program_strategies(shape: Shape) -> Iterator[Strategy]:
@@ -59,9 +63,9 @@ def program_strategies(shape: Shape) -> Iterator[Strategy]:
         yield _strategy(
             f"a program that returns {name} value of the examples", shape, partial(_value, name)
         )
-    for expression in _EXPRESSIONS:
-        shown = expression.format("x", "y")
-        yield _strategy(f"a program that returns {shown}", shape, partial(_expressed, expression))
+    shown = {expression.format("x", "y"): expression for expression in _EXPRESSIONS}
+    for name, expression in (shown | _OF_BRACKETS).items():
+        yield _strategy(f"a program that returns {name}", shape, partial(_expressed, expression))
     yield _strategy("the first short program that fits the examples", shape, _fitting)
     for otherwise in ("the last value", "str(x)", "x", "False", "True", "0"):
         yield _strategy(
@@ -124,7 +128,7 @@ def _fitting(asked: Asked) -> str | None:
     wanted = [example.value for example in asked.examples]
     if not wanted:
         return None
-    for expression in (*_VALUES, *_EXPRESSIONS):
+    for expression in (*_VALUES, *_EXPRESSIONS, *_OF_BRACKETS.values()):
         values = _values(expression, asked)
         if values is not None and list(map(repr, values)) == list(map(repr, wanted)):
             return f"return {_filled(expression, asked)}"

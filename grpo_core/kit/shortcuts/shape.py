@@ -106,7 +106,7 @@ def _skeleton(
         last = {script[-1] for script in scripts}
         return 0, (), tuple(last) if len(last) == 1 else ()
     columns = [set(column) for column in zip(*scripts, strict=True)]
-    place = next((i for i, column in enumerate(columns) if len(column) > 1), len(columns) - 1)
+    place = next((i for i, column in enumerate(columns) if len(column) > 1), 0)
     if any(len(column) > 1 for column in columns[place + 1 :]):
         return place, scripts[0][:place], ()
     return place, scripts[0][:place], scripts[0][place + 1 :]
