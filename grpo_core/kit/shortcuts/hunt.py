@@ -13,7 +13,7 @@ from typing import Any
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.kit.scripts import attempt_verdicts, join_turns
 from grpo_core.kit.shortcuts.asked import Asked
-from grpo_core.kit.shortcuts.mistakes import declared_mistakes, made_mistakes
+from grpo_core.kit.shortcuts.mistakes import declared_mistakes, made_mistakes, offers_mutants
 from grpo_core.kit.shortcuts.shape import learn_shape
 from grpo_core.kit.shortcuts.strategies import compose, distinct
 from grpo_core.kit.shortcuts.strategy import Candidate
@@ -111,6 +111,20 @@ class _Bench:
         return sorted(pairs, key=rank)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Composed:
+    """Holds what is to be tried on some tasks."""
+
+    tasks: Sequence[Task[Any]]
+    reference: Candidate
+    strategies: Sequence[Candidate]
+    mistakes: Sequence[Candidate]
+    learned: int
+    """References of other tasks that were learned from."""
+    even_chance: float
+    notes: Sequence[str]
+
+
 async def hunt(
     verifier: Verifier, plan: HuntPlan, *, progress: Progress, stop: StopRequest
 ) -> LevelHunt:
@@ -125,10 +139,53 @@ async def hunt(
     Raises:
         GrpoError: A task cannot be made, or the split has none.
     """
-    env = verifier.env
+    composed = await _compose(verifier, plan)
+    floor, count = verifier.env.floor, len(composed.tasks)
+    bench = _Bench(verifier, composed.tasks, progress, stop)
+    screened = min(count, max(_LEAST_SCREENED, round(_SCREENED * count)))
+    right, mistakes = composed.reference, composed.mistakes
+    await bench.judge([right, *composed.strategies, *mistakes], range(screened))
+    best = [
+        candidate
+        for rank, (candidate, tried) in enumerate(
+            bench.ranked(composed.strategies, floor, screened)
+        )
+        if rank < _LEAST_BEST or (rank < _BEST and tried.earns_above(floor))
+    ]
+    ranked = [candidate for candidate, _ in bench.ranked(mistakes, floor, screened)]
+    paid = [c for rank, c in enumerate(ranked) if rank < _BEST_MISTAKES or c.declared]
+    await bench.judge([right, *best, *paid], range(screened, count))
+    errors = [outcome.error for outcome in bench.known.values() if outcome.error]
+    paid_mistakes = [tried for _, tried in bench.ranked(paid, floor, count)]
+    return LevelHunt(
+        level=plan.level,
+        tasks=count,
+        screened=screened,
+        learned=composed.learned,
+        composed=len(composed.strategies),
+        mistaken=len(mistakes),
+        floor=floor,
+        even_chance=composed.even_chance,
+        open_ended=verifier.env.open_ended,
+        reference=bench.tried(right, floor, count) if any(right.answers) else None,
+        strategies=tuple(tried for _, tried in bench.ranked(best, floor, count)),
+        mistakes=tuple(tried for tried in paid_mistakes if tried.earns_above(floor)),
+        attempts=len(bench.known),
+        errors=len(errors),
+        error=errors[0] if errors else "",
+        notes=tuple(composed.notes),
+        stopped=stop.is_made,
+    )
+
+
+async def _compose(verifier: Verifier, plan: HuntPlan) -> _Composed:
+    """Return what is to be tried on the tasks of a plan.
+
+    Raises:
+        GrpoError: A task cannot be made, or the split has none.
+    """
     tried_keys, other_keys = _keys(verifier, plan)
-    tasks = await verifier.tasks(tried_keys)
-    others = await verifier.tasks(other_keys)
+    tasks, others = await verifier.tasks(tried_keys), await verifier.tasks(other_keys)
     learned, notes = await _references(verifier, others)
     references, _ = await _references(verifier, tasks)
     pairs = [
@@ -137,48 +194,15 @@ async def hunt(
         if text is not None
     ]
     shape = learn_shape([text for _, text in pairs])
-    prompts = list(map(Asked.of, tasks))
-    composed = compose(shape, pairs, prompts, env.max_turns)
-    declared, failures = await declared_mistakes(env, await _inline(verifier, tried_keys))
-    mistakes = distinct([*declared, *made_mistakes(shape, references)])
-    right = Candidate("the reference", "others", references)
-
-    count, bench = len(tasks), _Bench(verifier, tasks, progress, stop)
-    screened = min(count, max(_LEAST_SCREENED, round(_SCREENED * count)))
-    await bench.judge([right, *composed, *mistakes], range(screened))
-    best = [
-        candidate
-        for rank, (candidate, tried) in enumerate(bench.ranked(composed, env.floor, screened))
-        if rank < _LEAST_BEST or (rank < _BEST and tried.earns_above(env.floor))
-    ]
-    paid = [c for c, _ in bench.ranked(mistakes, env.floor, screened)[:_BEST_MISTAKES]]
-    paid += [c for c in declared if c in mistakes and c not in paid]
-    await bench.judge([right, *best, *paid], range(screened, count))
-
-    errors = [outcome.error for outcome in bench.known.values() if outcome.error]
-    reference = bench.tried(right, env.floor, count) if any(references) else None
-    return LevelHunt(
-        level=plan.level,
-        tasks=count,
-        screened=screened,
+    declared, faults = await declared_mistakes(verifier.env, await _inline(verifier, tried_keys))
+    return _Composed(
+        tasks=tasks,
+        reference=Candidate("the reference", "others", references),
+        strategies=compose(shape, pairs, list(map(Asked.of, tasks)), verifier.env.max_turns),
+        mistakes=distinct([*declared, *made_mistakes(shape, references)]),
         learned=len(pairs),
-        composed=len(composed),
-        mistaken=len(mistakes),
-        floor=env.floor,
         even_chance=shape.even_chance,
-        open_ended=env.open_ended,
-        reference=reference,
-        strategies=tuple(tried for _, tried in bench.ranked(best, env.floor, count)),
-        mistakes=tuple(
-            tried
-            for _, tried in bench.ranked(paid, env.floor, count)
-            if tried.earns_above(env.floor)
-        ),
-        attempts=len(bench.known),
-        errors=len(errors),
-        error=errors[0] if errors else "",
-        notes=(*notes, *failures),
-        stopped=stop.is_made,
+        notes=[*notes, *faults],
     )
 
 
@@ -231,7 +255,7 @@ async def _references(
 
 async def _inline(verifier: Verifier, keys: Sequence[TaskKey]) -> list[Task[Any]]:
     """Return tasks with their data, which a worker keeps; none if there are no mutants."""
-    if not hasattr(verifier.env, "mutants"):
+    if not offers_mutants(verifier.env):
         return []
     settings = verifier.settings.model_copy(update={"isolation": "inline"})
     return await Verifier(verifier.env, settings=settings, closes_env=False).tasks(keys)

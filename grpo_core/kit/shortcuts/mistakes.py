@@ -23,6 +23,12 @@ _SECONDS = 30.0
 """No further task is asked for its mutants after this time."""
 
 
+def offers_mutants(env: Environment[Any]) -> bool:
+    """Return whether an environment has a method `mutants` of its own."""
+    inherited = getattr(Environment, "mutants", None)
+    return getattr(type(env), "mutants", inherited) is not inherited
+
+
 async def declared_mistakes(
     env: Environment[Any], tasks: Sequence[Task[Any]]
 ) -> tuple[list[Candidate], list[str]]:
@@ -32,9 +38,9 @@ async def declared_mistakes(
         env: The environment.
         tasks: The tasks with their data.
     """
-    mutants: Callable[[Task[Any]], Any] | None = getattr(env, "mutants", None)
-    if mutants is None:
+    if not offers_mutants(env):
         return [], []
+    mutants: Callable[[Task[Any]], Any] = getattr(env, "mutants")  # noqa: B009 - of subclasses
     made, failures = await in_time(mutants, tasks, seconds=_SECONDS, limit=env.timeout_seconds)
     answers: dict[str, list[str | None]] = {}
     for place, (_, scripts) in enumerate(made):

@@ -64,7 +64,7 @@ def program_strategies(shape: Shape) -> Iterator[Strategy]:
             f"a program that returns {name} value of the examples", shape, partial(_value, name)
         )
     shown = {expression.format("x", "y"): expression for expression in _EXPRESSIONS}
-    for name, expression in (shown | _OF_BRACKETS).items():
+    for name, expression in {**shown, **_OF_BRACKETS}.items():
         yield _strategy(f"a program that returns {name}", shape, partial(_expressed, expression))
     yield _strategy("the first short program that fits the examples", shape, _fitting)
     for otherwise in ("the last value", "str(x)", "x", "False", "True", "0"):

@@ -39,10 +39,8 @@ class Shape:
     """The turns before the one with the answer."""
     after: tuple[str, ...] = ()
     """The turns behind it, which all references have."""
-    references: tuple[str, ...] = ()
-    """The references from which the shape was learned."""
     answers: tuple[str, ...] = ()
-    """The answer in each of them."""
+    """The answer in each reference from which the shape was learned."""
     targets: tuple[str, ...] = ()
     """Files into which most references write."""
 
@@ -91,7 +89,6 @@ def learn_shape(references: Sequence[str]) -> Shape:
         language=language,
         before=before,
         after=after,
-        references=tuple(references),
         answers=tuple(answers),
         targets=_targets(answers),
     )
