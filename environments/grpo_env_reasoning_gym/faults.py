@@ -19,8 +19,7 @@ class Fault:
     """What the verifier does wrong, or what is wrong with the tasks."""
     constant: str
     """The answer that is paid, whatever the task is. With `pattern` it is a format that takes the
-    groups of that; with `for_each_number` it stands in a list, once for each number of the
-    question's first line."""
+    groups of that."""
     level: float
     """The level at which its share was measured."""
     share: float
@@ -29,14 +28,9 @@ class Fault:
     """The version of the library in which it was measured."""
     pattern: str = ""
     """A regular expression that finds in the question what the answer restates."""
-    for_each_number: bool = False
-    """Whether the answer is a list with as many members as the question's last line has numbers."""
 
     def answer(self, question: str) -> str:
         """Return the answer to a question."""
-        if self.for_each_number:
-            count = len(re.findall(r"\d+(?:\.\d+)?", question.strip().splitlines()[0]))
-            return f"[{', '.join([self.constant] * count)}]"
         match = re.search(self.pattern, question) if self.pattern else None
         return self.constant if match is None else self.constant.format(*match.groups())
 
@@ -45,8 +39,7 @@ class Fault:
         """Return what is paid, how well, and why."""
         shown = self.constant
         shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-        what = f"a list of {shown!r}" if self.for_each_number else f"{shown!r}"
-        return f"{what} earns {self.share:.0%} at level {self.level:g}: {self.fault}"
+        return f"{shown!r} earns {self.share:.0%} at level {self.level:g}: {self.fault}"
 
 
 _SHOWN = 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -110,7 +111,7 @@ def test_a_number_that_is_not_finite_is_never_right(
 
 @pytest.mark.parametrize("dataset", ["complex_arithmetic", "coin_flip", "basic_arithmetic"])
 def test_no_dataset_of_numbers_pays_or_computes_what_is_not_finite(dataset: str) -> None:
-    env = load_environment(PluginHost(), f"reasoning-gym/{dataset}")
+    env = load_environment(PluginHost(), f"reasoning-gym/{dataset}", {"allow_faulty": True})
     task = env.task(TaskKey(f"reasoning-gym/{dataset}", "train", 0))
     for text in (
         *SPELLINGS[:20],
@@ -126,6 +127,16 @@ def test_no_dataset_of_numbers_pays_or_computes_what_is_not_finite(dataset: str)
         assert verdict.rewards["reward"].value < 1, text
     right = Rollout((Message("assistant", env.reference(task)),))
     assert env.verify(task, right).passed
+
+
+@pytest.mark.parametrize("dataset", ["complex_arithmetic", "number_sorting", "basic_arithmetic"])
+def test_the_reference_with_nan_for_its_numbers_earns_nothing(dataset: str) -> None:
+    env = load_environment(PluginHost(), f"reasoning-gym/{dataset}")
+    for index in range(5):
+        task = env.task(TaskKey(f"reasoning-gym/{dataset}", "train", index))
+        text = re.sub(r"-?\d+(\.\d+)?", "NaN", env.reference(task))
+        assert "NaN" in text
+        assert env.verify(task, Rollout.of(text)).total == 0
 
 
 @pytest.mark.parametrize("value", NOT_FINITE, ids=range(len(NOT_FINITE)))

@@ -329,9 +329,9 @@ def test_without_exactly_one_block_the_reward_is_the_floor(text: str) -> None:
 
 
 def test_the_holes_of_published_verifiers_show() -> None:
-    """They are not fixed here: an environment of this name returns the rewards of the library."""
+    """They are refused unless asked for, and not fixed: the rewards are those of the library."""
     assert judge("game_of_life_halting", ask("game_of_life_halting"), "asdf").passed
-    assert judge("complex_arithmetic", ask("complex_arithmetic"), "nan").passed
+    assert not judge("complex_arithmetic", ask("complex_arithmetic"), "nan").passed  # but this is
     with pytest.raises(ValueError, match="invalid literal"):
         judge("prime_factorization", ask("prime_factorization"), "asdf")
 

@@ -288,7 +288,7 @@ def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_th
 
 def test_each_dataset_has_one_known_fault_and_the_best_known_are_among_them() -> None:
     known = {fault.dataset for fault in faults()}
-    assert known > {"complex_arithmetic", "game_of_life_halting", "coin_flip"}
+    assert known > {"game_of_life_halting", "coin_flip"}
     assert len(known) == len(faults())
 
 
@@ -396,15 +396,14 @@ def test_no_other_dataset_pays_a_constant(name: str) -> None:
     known = name in {fault.dataset for fault in faults()}
     levels = LEVELS if SPECS[name].load().levels else (0.0,)
     best = max(best_constant(name, level) for level in levels)
-    if name != "number_sorting":  # what it pays is as long as the question
-        assert (best[0] >= MEAN) == known, best
+    assert (best[0] >= MEAN) == known, best
 
 
 # Answers at which a verifier raises
 
 
 def test_an_answer_at_which_the_library_raises_gets_the_floor_and_others_their_reward() -> None:
-    answers = ["asdf", "×", "2 × 3 × 5 × 7", "9" * 5000, "REFERENCE"]
+    answers = ["asdf", "×", "2 × 3 × 5 × 7", "2 × three", "REFERENCE"]
     _, verdicts = judged("prime_factorization", answers)
     assert [verdict.raised for verdict in verdicts] == ["ValueError", "", "", "ValueError", ""]
     assert [verdict.total for verdict in verdicts][::3] == [0, 0]
@@ -414,16 +413,12 @@ def test_an_answer_at_which_the_library_raises_gets_the_floor_and_others_their_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "answer", "kind"),
+    ("name", "answer"),
     [
-        ("coin_flip", "1e400", "ArithmeticError"),
-        ("game_of_life", "{}", None),  # a KeyError is none of those for which an answer is blamed
-        ("boxnet", "5", None),  # it has no reference
+        ("game_of_life", "{}"),  # a KeyError is none of those for which an answer is blamed
+        ("boxnet", "5"),  # it has no reference
     ],
 )
-def test_what_other_libraries_verifiers_raise(name: str, answer: str, kind: str | None) -> None:
+def test_what_else_verifiers_raise_stays_an_error(name: str, answer: str) -> None:
     _, (verdict,) = judged(name, [answer], allow_faulty=True)
-    if kind is None:
-        assert verdict.error is not None
-    else:
-        assert (verdict.raised, verdict.total, verdict.error) == (kind, 0, None)
+    assert verdict.error is not None

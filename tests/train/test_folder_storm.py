@@ -103,7 +103,9 @@ def storm(planter: Planter, tmp_path: Path, seeds: Sequence[int]) -> None:
         folder, out = tmp_path / "planted", tmp_path / "out"
         out.mkdir()
         planted = planter.plant(folder, seed)
-        assert fingerprint(planter.user) == user, f"seed {seed}: the planter wrote outside its folder"
+        assert fingerprint(planter.user) == user, (
+            f"seed {seed}: the planter wrote outside its folder"
+        )
         for command in commands(folder, planter.base, out, random.Random(seed)):
             status, seconds, megabytes, complaint = call(command)
             longest, largest = max(longest, seconds), max(largest, megabytes)
