@@ -15,7 +15,9 @@ from grpo_core.protocol.errors import did_you_mean
 UNWAIVABLE = ("declared.contract", "task.made")
 """The checks without which no other check is possible."""
 
-_SYNCHRONOUS = ("task", "size", "verify", "tools", "reference", "cheats", "canaries", "audit")
+_SYNCHRONOUS = (
+    *("task", "size", "verify", "tools", "reference", "cheats", "mutants", "canaries", "audit"),
+)
 
 
 def waivers(env: Environment[Any]) -> dict[str, str]:

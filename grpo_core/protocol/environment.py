@@ -365,6 +365,16 @@ class Environment(ABC, Generic[Data]):
         """
         return ()
 
+    def mutants(self, task: Task[Data]) -> Mapping[str, Script]:
+        """Return plausible wrong answers by the name of their mistake; each must not pass.
+
+        They are what a policy may write that has understood almost everything: a rule dropped, a
+        bound off by one, an order reversed. A mutant may earn a part of the reward, but neither
+        pass nor earn the whole. Draw what verifies a task, such as its hidden inputs, until each is
+        told apart. Training does not ask for them.
+        """
+        return {}
+
     def canaries(self) -> Sequence[Task[Data]]:
         """Return tasks for which an honest answer can get no more than the floor.
 
