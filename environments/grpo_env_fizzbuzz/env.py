@@ -17,10 +17,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from grpo_core.programs import Case, CodeEnvironment, Problem
+from grpo_env_fizzbuzz.mistakes import wrong_functions, wrong_games
+from grpo_env_fizzbuzz.numbers import edge_numbers
 from grpo_env_fizzbuzz.rules import Game, Rule
 
 WORDS = (
@@ -54,6 +58,7 @@ NAMES = (
     "reply_to",
 )
 _SMALL, _LARGE = 60, 2000
+_EXAMPLES = "examples by heart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +96,44 @@ class FizzBuzz(CodeEnvironment[Numbers]):
     def cases(self, problem: Numbers, rng: random.Random, count: int) -> Sequence[Case]:
         """Draw test cases: at least half of the single numbers fulfil some rule.
 
-        Lists are short, so that no single case tests everything.
+        Lists are short, so that no single case tests everything; every fourth has large numbers.
         """
         if problem.game.listed:
-            starts = [rng.randint(problem.lowest, _SMALL) for _ in range(count)]
+            starts = [
+                rng.randint(_SMALL, _LARGE)
+                if index % 4 == 3
+                else rng.randint(problem.lowest, _SMALL)
+                for index in range(count)
+            ]
             inputs: list[tuple[int, ...]] = [
                 (start, start + rng.randint(0, 12)) for start in starts
             ]
         else:
             inputs = [(_draw_number(problem, rng, index),) for index in range(count)]
         return [Case(arguments, _expected_result(problem, rng, arguments)) for arguments in inputs]
+
+    def edge_cases(self, problem: Numbers, rng: random.Random) -> Sequence[Case]:
+        """Return numbers at which games are played wrongly, or short lists around them."""
+        game, lowest = problem.game, problem.lowest
+        numbers = edge_numbers(game, lowest)
+        if not game.listed:
+            return [Case((n,), game.solve(n)) for n in numbers]
+        spans = [(max(lowest, n - rng.randint(0, 1)), n) for n in numbers]
+        start = rng.randint(lowest, _SMALL)
+        spans.append((start, start + rng.randint(15, 20)))
+        return [Case(span, game.solve(*span)) for span in spans]
+
+    def wrong_programs(self, problem: Numbers) -> Mapping[str, str]:
+        wrong = wrong_games(problem.game, problem.lowest)
+        programs = {mistake: game.source(problem.entry) for mistake, game in wrong.items()}
+        known = f"{{{', '.join(f'{c.arguments!r}: {c.expected!r}' for c in problem.examples)}}}"
+        body = f"return {known}.get(arguments, '')"
+        return programs | {_EXAMPLES: f"def {problem.entry}(*arguments):\n    {body}"}
+
+    def wrong_functions(self, problem: Numbers) -> Mapping[str, Callable[..., Any]]:
+        functions = wrong_functions(problem.game, problem.lowest)
+        known = {case.arguments: case.expected for case in problem.examples}
+        return {**functions, _EXAMPLES: lambda *arguments: known.get(arguments, "")}
 
 
 def _draw_game(rng: random.Random, difficulty: int) -> Game:
@@ -150,12 +183,16 @@ def _draw_number(problem: Numbers, rng: random.Random, index: int) -> int:
     In turn: any small number, one that fulfils at least one rule, one that fulfils at least two
     (any small number if there is none), and a large number.
     """
-    numbers = range(problem.lowest, _SMALL * 3)
-    least_rules = (0, 1, 2, 0)[index % 4]
-    candidates = [
-        n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= least_rules
-    ] or list(numbers)
-    return rng.randint(_SMALL * 3, _LARGE) if index % 4 == 3 else rng.choice(candidates)
+    if index % 4 == 3:
+        return rng.randint(_SMALL * 3, _LARGE)
+    return rng.choice(_candidates(problem.game, problem.lowest, (0, 1, 2)[index % 4]))
+
+
+@lru_cache(maxsize=256)
+def _candidates(game: Game, lowest: int, least_rules: int) -> Sequence[int]:
+    """Return the small numbers that fulfil so many rules, or all if there are none."""
+    numbers = range(lowest, _SMALL * 3)
+    return [n for n in numbers if sum(r.holds(n) for r in game.rules) >= least_rules] or numbers
 
 
 def _expected_result(

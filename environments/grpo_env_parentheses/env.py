@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.programs import Case, CodeEnvironment, Problem
-from grpo_env_parentheses import families
+from grpo_env_parentheses import families, wrong
+from grpo_env_parentheses.edges import edge_texts
 
 KINDS = ("()", "[]", "{}", "<>")
 NAMES = (
@@ -135,6 +136,23 @@ class Parentheses(CodeEnvironment[Strings]):
             Case((text,), _randomize(solve(text), rng) if problem.impossible else solve(text))
             for text in texts
         ]
+
+    def edge_cases(self, problem: Strings, rng: random.Random) -> Sequence[Case]:
+        """Return short strings, deep ones and long ones."""
+        solve: Callable[[str], Any] = getattr(families, problem.family)
+        balanced = problem.family == "score"
+        texts = edge_texts(problem.alphabet, problem.kinds, rng, balanced=balanced)
+        return [Case((text,), solve(text)) for text in texts]
+
+    def wrong_programs(self, problem: Strings) -> Mapping[str, str]:
+        sources = wrong.sources(problem.family, problem.kinds, problem.alphabet)
+        return {
+            mistake: source.replace(f"def {wrong.NAME}(", f"def {problem.entry}(")
+            for mistake, source in sources.items()
+        }
+
+    def wrong_functions(self, problem: Strings) -> Mapping[str, Callable[..., Any]]:
+        return wrong.functions(problem.family, problem.kinds, problem.alphabet)
 
 
 def _draw_examples(

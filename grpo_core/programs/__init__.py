@@ -10,14 +10,13 @@ from grpo_core.programs.commands import (
 )
 from grpo_core.programs.functions import (
     MAX_CPU_SECONDS,
-    Case,
     CodeConfig,
     CodeEnvironment,
     Problem,
-    constant_share,
     passed_reward,
-    same_value,
 )
+from grpo_core.programs.telling import load_program
+from grpo_core.programs.values import Case, constant_share, same_value
 
 __all__ = [
     "MAX_CPU_SECONDS",
@@ -31,6 +30,7 @@ __all__ = [
     "check_cases_in",
     "constant_output",
     "constant_share",
+    "load_program",
     "passed_reward",
     "same_lines",
     "same_value",

@@ -14,12 +14,16 @@ import math
 import random
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from grpo_core.extract import NoAnswer, find_code
+from grpo_core.programs.telling import BUDGET, Function, choose_cases, load_program, untold
+from grpo_core.programs.values import Case, constant_share, same_value
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sandbox import Limits, Outcome, Program
 from grpo_core.protocol.types import Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -29,7 +33,12 @@ MAX_SOURCE = 20_000
 """The most characters of a program; a longer one is not an answer."""
 _MAX_SHOWN_CHARS = 120
 """The most characters of a program, of arguments or of a value in logs."""
-
+_MAX_REDRAWS = 50
+"""The most problems in a row that are refused before the environment is called faulty."""
+_BATCH = 24
+"""The ordinary cases that are drawn at once in search of those that tell programs apart."""
+_RECENT_TASKS = 64
+"""The tasks whose cases are kept, since all attempts of a group have the same."""
 
 _NUMBERS: Mapping[str, Sequence[int]] = {
     split: [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
@@ -39,14 +48,6 @@ _NUMBERS: Mapping[str, Sequence[int]] = {
 
 Training tasks contain every digit at every position, so the policy can copy a held-out number.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Describes one call and the value that it must return."""
-
-    arguments: tuple[Any, ...]
-    expected: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,9 @@ class CodeConfig:
 class CodeEnvironment(Environment[P]):
     """Asks for programs and verifies them in a sandbox; a subclass writes `problem` and `cases`.
 
+    With `wrong_programs`, and `edge_cases` that tell them apart from right ones, cases are drawn
+    until each wrong program fails: random inputs alone miss a bound that is off by one.
+
     The reward parts are format (there is a program), runs (the share of calls that return a value)
     and passed, the only one with a weight: 1 if all cases pass, else what `partial` says.
     """
@@ -143,6 +147,33 @@ class CodeEnvironment(Environment[P]):
     def cases(self, problem: P, rng: random.Random, count: int) -> Sequence[Case]:
         """Return `count` held-out cases, which differ with the state of `rng`."""
 
+    def edge_cases(self, problem: P, rng: random.Random) -> Sequence[Case]:
+        """Return cases at which programs go wrong, such as 0, 1, bounds and their neighbours.
+
+        Some of them are among the cases of each verdict. They may differ with the state of `rng`.
+        """
+        return ()
+
+    def wrong_programs(self, problem: P) -> Mapping[str, str]:
+        """Return programs that must not pass, by the name of their mistake.
+
+        Each binds the problem's function. They are what a policy may write that has understood
+        almost everything, or that takes a shortcut. Each must return something else than a right
+        program for some ordinary or edge case; a problem of which that is not true is not asked.
+        They run in the verifier's own process, so each must end, and quickly.
+        """
+        return {}
+
+    def wrong_functions(self, problem: P) -> Mapping[str, Function]:
+        """Return the functions of `wrong_programs`; override it where they are at hand, for speed.
+
+        By default each program is compiled.
+        """
+        return {
+            mistake: load_program(source, problem.entry)
+            for mistake, source in self.wrong_programs(problem).items()
+        }
+
     def task(self, key: TaskKey) -> Task[P]:
         return self._task(key, impossible=False)
 
@@ -163,7 +194,7 @@ class CodeEnvironment(Environment[P]):
         if not 0 < len(block.content) <= MAX_SOURCE:
             note = f"the program has {len(block.content)} characters; at most {MAX_SOURCE} are run"
             return _make_verdict(0.0, 0.0, 0.0, answer=None, note=note)
-        cases = self.cases(task.data, task.rng(), self.config.cases)
+        cases = self.held_out_cases(task)
         seconds = self.config.cpu_seconds
         limits = Limits(
             cpu_seconds=seconds,
@@ -176,8 +207,53 @@ class CodeEnvironment(Environment[P]):
         ((*outcomes,),) = await self.services.sandbox().run([program])
         return self._verdict_from(block.content, cases, outcomes)
 
+    def held_out_cases(self, task: Task[P]) -> Sequence[Case]:
+        """Return the cases on which the programs of a task are judged.
+
+        They are a function of the task's key and draw, and tell apart the wrong programs of the
+        problem as far as `config.cases` has room for it.
+        """
+        name = (task.key, task.draw, repr(task.data))
+        if name not in self._recent_cases:
+            self._recent_cases[name] = self._draw_cases(task)
+            if len(self._recent_cases) > _RECENT_TASKS:
+                del self._recent_cases[next(iter(self._recent_cases))]
+        return self._recent_cases[name]
+
+    @cached_property
+    def _recent_cases(self) -> dict[tuple[TaskKey, int, str], Sequence[Case]]:
+        return {}
+
+    def _draw_cases(self, task: Task[P]) -> Sequence[Case]:
+        """Return new cases for a task."""
+        problem, rng, count = task.data, task.rng(), self.config.cases
+        ordinary = self.cases(problem, rng, count)
+        wrong = {} if problem.impossible else self.wrong_functions(problem)
+        edges = () if problem.impossible else self.edge_cases(problem, rng)
+        return choose_cases(wrong, ordinary, edges, self._batches(problem, rng), rng)
+
+    def _batches(self, problem: P, rng: random.Random) -> Iterator[Sequence[Case]]:
+        """Yield ordinary cases in batches, `BUDGET` in all."""
+        for start in range(0, BUDGET, _BATCH):
+            yield self.cases(problem, rng, min(_BATCH, BUDGET - start))
+
     def reference(self, task: Task[P]) -> str:
         return _fenced_block(task.data.source)
+
+    def mutants(self, task: Task[P]) -> Mapping[str, str]:
+        """Return the wrong programs of the task's problem."""
+        return {
+            mistake: _fenced_block(source)
+            for mistake, source in self.wrong_programs(task.data).items()
+        }
+
+    def redraws(self, key: TaskKey) -> int:
+        """Return how many problems were refused before that of the key's task.
+
+        A problem is refused if one of its wrong programs returns the same as a right one for all
+        its edge cases and `BUDGET` ordinary ones.
+        """
+        return self._draw_problem(key, impossible=False)[1]
 
     def cheats(self, task: Task[P]) -> Sequence[str]:
         """Return programs that solve nothing.
@@ -204,17 +280,15 @@ class CodeEnvironment(Environment[P]):
         )
 
     def fingerprint(self) -> str:
-        """Return a digest of the settings, the files of the environment's package and this file."""
-        files = [*sorted(Path(inspect.getfile(type(self))).parent.glob("*.py")), Path(__file__)]
+        """Return a digest of the settings and of the files of both packages."""
+        packages = (Path(inspect.getfile(type(self))).parent, Path(__file__).parent)
+        files = [file for package in packages for file in sorted(package.glob("*.py"))]
         sources = b"".join(file.read_bytes() for file in files)
         return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
 
     def _task(self, key: TaskKey, *, impossible: bool) -> Task[P]:
         """Return the task of a key; its prompt has the statement, the examples and the format."""
-        difficulty = self.config.difficulty or 1 + round(9 * key.level)
-        rng = key.rng("problem", difficulty)
-        number = rng.choice(_NUMBERS[key.split])
-        problem = self.problem(rng, difficulty, number=number, impossible=impossible)
+        problem, _ = self._draw_problem(key, impossible=impossible)
         examples = "\n".join(
             f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
             for case in problem.examples
@@ -228,6 +302,34 @@ class CodeEnvironment(Environment[P]):
             (Message("user", f"{problem.statement}\n\nExamples:\n{examples}\n\n{instruction}"),),
             problem,
         )
+
+    def _draw_problem(self, key: TaskKey, *, impossible: bool) -> tuple[P, int]:
+        """Return the problem of a key, and how many were refused before it.
+
+        Raises:
+            ValueError: one problem after the other is refused, so it is the environment's fault.
+        """
+        difficulty = self.config.difficulty or 1 + round(9 * key.level)
+        for redraws in range(_MAX_REDRAWS):
+            rng = key.rng("problem", difficulty, *([redraws] if redraws else []))
+            number = rng.choice(_NUMBERS[key.split])
+            problem = self.problem(rng, difficulty, number=number, impossible=impossible)
+            if impossible or not (like_right := self._untold(problem, key.rng("untold", redraws))):
+                return problem, redraws
+        raise ValueError(
+            f"{_MAX_REDRAWS} problems in a row have wrong programs that no case tells apart from "
+            f"a right one, the last one {like_right[0]!r}: give edge_cases that do, or remove it "
+            "from wrong_programs"
+        )
+
+    def _untold(self, problem: P, rng: random.Random) -> list[str]:
+        """Return the wrong programs that neither edge nor ordinary cases tell apart."""
+        wrong = self.wrong_functions(problem)
+        if not wrong:
+            return []
+        first = self.cases(problem, rng, _BATCH)
+        edges = self.edge_cases(problem, rng)
+        return untold(wrong, chain([first, edges], self._batches(problem, rng)))
 
     def _verdict_from(
         self, source: str, cases: Sequence[Case], outcomes: Sequence[Outcome]
@@ -261,20 +363,6 @@ class CodeEnvironment(Environment[P]):
         )
 
 
-def same_value(actual: Any, expected: Any) -> bool:
-    """Return whether two plain values are equal in type and value, at every depth.
-
-    True is not 1, 1 is not 1.0, a list is not a tuple, and NaN equals nothing. The order of a dict
-    or a set does not matter.
-    """
-    return _comparable(actual) == _comparable(expected)
-
-
-def constant_share(cases: Sequence[Case]) -> float:
-    """Return the share of cases that the best constant answer passes."""
-    return max(Counter(_comparable(case.expected) for case in cases).values()) / len(cases)
-
-
 def passed_reward(
     passed: Sequence[bool], constant: float, partial: Literal["above_constant", "seed", "none"]
 ) -> float:
@@ -295,19 +383,6 @@ def passed_reward(
         if partial == "above_constant" and constant < 1
         else 0.0
     )
-
-
-def _comparable(value: Any) -> Hashable:
-    """Return a hashable form of a value, equal for two values exactly if they are the same."""
-    if isinstance(value, list | tuple):
-        return type(value), tuple(map(_comparable, value))
-    if isinstance(value, set | frozenset):
-        return type(value), frozenset(map(_comparable, value))
-    if isinstance(value, dict):
-        items = ((_comparable(key), _comparable(item)) for key, item in value.items())
-        return type(value), frozenset(items)
-    # A tuple would call NaN equal to itself, so a new object stands for it.
-    return type(value), value if value == value else object()
 
 
 def _fenced_block(source: str) -> str:

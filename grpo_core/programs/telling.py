@@ -1,0 +1,183 @@
+"""Choose the cases of a verdict so that they tell wrong programs apart from right ones.
+
+A policy that learns finds the cheapest program that passes. Cases that are merely random miss what
+goes wrong at one input alone, such as a bound that is off by one. So the environment names the
+programs that it means to refuse, and cases are drawn until each of them fails.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from grpo_core.programs.values import Case, comparable, same_value
+
+Function = Callable[..., Any]
+BUDGET = 480
+"""The most ordinary cases that are drawn in search of those that tell wrong programs apart."""
+TIMES = 2
+"""By how many cases each wrong program is told apart where possible."""
+EDGE_SHARE = 0.25
+"""The share of the cases that edge cases may take without telling a known program apart.
+
+They tell those apart that nobody thought of.
+"""
+_SCALARS = (str, int, float, bool, bytes, type(None))
+
+
+@lru_cache(maxsize=1024)
+def load_program(source: str, entry: str) -> Function:
+    """Return the function `entry` of a program of the environment's author.
+
+    It runs in this process, so never a program of the policy.
+
+    Raises:
+        ValueError: the program does not load, or binds no such function.
+    """
+    namespace: dict[str, Any] = {"__name__": "wrong_program"}
+    try:
+        exec(compile(source, "<wrong program>", "exec"), namespace)
+        function: Function = namespace[entry]
+    except Exception as error:
+        raise ValueError(f"a wrong program must load and bind {entry!r}: {error!r}") from error
+    return function
+
+
+def differs(function: Function, case: Case) -> bool:
+    """Return whether a wrong program returns another value than the case expects, or raises."""
+    arguments = case.arguments
+    if not all(type(argument) in _SCALARS for argument in arguments):
+        arguments = copy.deepcopy(arguments)  # a program may change its arguments
+    try:
+        return not same_value(function(*arguments), case.expected)
+    except Exception:  # noqa: BLE001 - a wrong program may raise what it likes
+        return True
+
+
+def untold(wrong: Mapping[str, Function], batches: Iterable[Sequence[Case]]) -> list[str]:
+    """Return the names of the wrong programs that no case of any batch tells apart."""
+    remaining = dict(wrong)
+    for batch in batches:
+        for case in batch:
+            for name in [name for name, program in remaining.items() if differs(program, case)]:
+                del remaining[name]
+        if not remaining:
+            break
+    return list(remaining)
+
+
+def choose_cases(
+    wrong: Mapping[str, Function],
+    ordinary: Sequence[Case],
+    edges: Sequence[Case],
+    more: Iterable[Sequence[Case]],
+    rng: random.Random,
+) -> list[Case]:
+    """Return as many cases as there are ordinary ones, which tell each wrong program apart.
+
+    The cases stay ordinary but for those that are exchanged: first each wrong program is told apart
+    once, then `TIMES` times, as far as there is room; then edge cases take up to `EDGE_SHARE` of
+    the places. A case is exchanged for one with the same expected value where there is one, so that
+    the share of the best constant answer stays about the same.
+
+    Args:
+        wrong: the wrong programs, by name.
+        ordinary: the cases to start from.
+        edges: cases that are likely to tell programs apart.
+        more: batches of further ordinary cases, drawn as long as they are needed.
+        rng: the source of all random choices.
+    """
+    choice = _Choice(list(ordinary), wrong, rng)
+    pool = rng.sample(edges, len(edges))
+    told = choice.told_by(pool, choice.remaining(TIMES))
+    choice.keep(1)
+    choice.take_from(pool, told, 1)
+    for batch in more:
+        if not (remaining := choice.remaining(1)):
+            break
+        choice.take_from(batch, choice.told_by(batch, remaining), 1)
+    for times in range(2, TIMES + 1):
+        choice.keep(times)
+        choice.take_from(pool, told, times)
+    for case in pool[: int(EDGE_SHARE * len(ordinary))]:
+        choice.exchange(case, ())
+    return choice.cases
+
+
+class _Choice:
+    """Holds the cases chosen so far, and which wrong programs they tell apart."""
+
+    def __init__(
+        self, cases: list[Case], wrong: Mapping[str, Function], rng: random.Random
+    ) -> None:
+        self.cases = cases
+        self._wrong = wrong
+        self._rng = rng
+        self._kept: set[int] = set()
+        """The places whose cases stay."""
+        self._places: dict[str, list[int]] = {name: [] for name in wrong}
+        """By wrong program: places whose cases tell it apart, `TIMES` or more if there are."""
+        for place, case in enumerate(cases):
+            for name in self.remaining(TIMES):
+                if differs(wrong[name], case):
+                    self._places[name].append(place)
+        self._expected = [comparable(case.expected) for case in cases]
+        self._arguments = [comparable(case.arguments) for case in cases]
+
+    def remaining(self, times: int) -> list[str]:
+        """Return the wrong programs that fewer than `times` cases tell apart."""
+        return [name for name, places in self._places.items() if len(places) < times]
+
+    def told_by(self, pool: Sequence[Case], names: Sequence[str]) -> list[frozenset[str]]:
+        """Return for each case of the pool those of the wrong programs that it tells apart."""
+        return [frozenset(n for n in names if differs(self._wrong[n], case)) for case in pool]
+
+    def keep(self, times: int) -> None:
+        """Keep the cases by which each program is told apart `times` times."""
+        for places in self._places.values():
+            self._kept.update(places[:times])
+
+    def take_from(self, pool: Sequence[Case], told: Sequence[frozenset[str]], times: int) -> None:
+        """Take cases from the pool until each program is told apart `times` times, if it can be.
+
+        The case that tells most of the remaining programs apart comes first.
+
+        Args:
+            pool: the cases.
+            told: the wrong programs that each of them tells apart.
+            times: how often each program has to be told apart.
+        """
+        untaken = set(range(len(pool)))
+        while untaken and (remaining := frozenset(self.remaining(times))):
+            best = max(sorted(untaken), key=lambda index: len(told[index] & remaining))
+            if not told[best] & remaining:
+                break
+            self.exchange(pool[best], told[best])
+            untaken.remove(best)
+
+    def exchange(self, case: Case, names: Iterable[str]) -> None:
+        """Put a case in the place of one that may go, unless it is one of the cases already.
+
+        Args:
+            case: the case.
+            names: the wrong programs that it tells apart.
+        """
+        arguments, expected = comparable(case.arguments), comparable(case.expected)
+        free = [place for place in range(len(self.cases)) if place not in self._kept]
+        if arguments in self._arguments or not free:
+            return
+        used = {place for places in self._places.values() for place in places}
+        alike = [place for place in free if self._expected[place] == expected]
+        unused = [place for place in alike or free if place not in used]
+        place = self._rng.choice(unused or alike or free)
+        for places in self._places.values():
+            if place in places:
+                places.remove(place)
+        self.cases[place] = case
+        self._arguments[place], self._expected[place] = arguments, expected
+        for name in names:
+            self._places[name].append(place)
+        self._kept.add(place)
