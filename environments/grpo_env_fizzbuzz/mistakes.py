@@ -87,6 +87,12 @@ WRONG: Mapping[str, Mapping[str, str]] = {
     | {
         f"primes by {divisors} only": f"n > 1 and all(n == d or n % d for d in {divisors})"
         for divisors in (_PRIMES[:count] for count in range(1, len(_PRIMES) + 1))
+    }
+    | {
+        f"primes without the divisor {left_out}": PRIME.replace(
+            " + 1))", f" + 1) if d != {left_out})"
+        )
+        for left_out in _PRIMES[:4]
     },
 }
 """By kind of rule: conditions that are wrong, by the name of the mistake."""

@@ -57,4 +57,5 @@ def _numbers_of(rule: Rule) -> Iterator[int]:
         yield from (*_PRIMES, *_LARGE_PRIMES, *_PSEUDOPRIMES, *(-prime for prime in _PRIMES[:4]))
         for index, prime in enumerate(_PRIMES):
             yield prime * prime
-            yield from (prime * other for other in _PRIMES[index + 1 : index + 3])
+            further = 9 if index < 4 else 3
+            yield from (prime * other for other in _PRIMES[index + 1 : index + further])

@@ -60,7 +60,7 @@ def edge_texts(
     letters = "".join(kinds) + ("*" if alphabet == "jokers" else "")
     texts |= {_short(letters, rng) for _ in range(_SHORT)}
     if alphabet == "jokers":
-        texts |= {_with_jokers(text, rng) for text in sorted(texts)}
+        texts |= {_with_jokers(text, rng) for text in sorted(texts)} | set(_joker_texts(rng))
     ordered = sorted(texts)
     if alphabet == "mixed":
         ordered = [*(_with_letters(text, rng) for text in ordered), "a", "xyz", *ordered[::4]]
@@ -97,6 +97,18 @@ def _with_jokers(text: str, rng: random.Random) -> str:
     """Return a string with jokers for some characters; a few, as it may take trying each out."""
     places = rng.sample(range(len(text)), min(len(text), rng.randint(1, 5)))
     return "".join("*" if place in places else c for place, c in enumerate(text))
+
+
+def _joker_texts(rng: random.Random) -> list[str]:
+    """Return strings whose end, or start, has as many brackets as jokers, or one more."""
+    texts = []
+    for jokers in range(5):
+        for brackets in (jokers, jokers + 1):
+            inside = rng.choice(["", "()", "(())", "()()", "*"])
+            closing = inside + "*" * jokers + ")" * brackets
+            opening = "(" * brackets + "*" * jokers + inside
+            texts += [closing, opening, closing + "()", "()" + opening, opening + closing]
+    return texts
 
 
 def _with_letters(text: str, rng: random.Random) -> str:

@@ -96,6 +96,7 @@ class Parentheses(CodeEnvironment[Strings]):
         about = " ".join((solve.__doc__ or "").split())
         holds = ALPHABETS[alphabet].format(brackets=" and ".join(kinds))
         source = inspect.getsource(solve).replace(f"def {family}(", f"def {entry}(")
+        source = _for_kinds(source, kinds)
         return Strings(
             statement=f"A string s is given. {holds} Return this: {about[0].lower()}{about[1:]}",
             entry=entry,
@@ -153,6 +154,14 @@ class Parentheses(CodeEnvironment[Strings]):
 
     def wrong_functions(self, problem: Strings) -> Mapping[str, Callable[..., Any]]:
         return wrong.functions(problem.family, problem.kinds, problem.alphabet)
+
+
+def _for_kinds(source: str, kinds: Sequence[str]) -> str:
+    """Return the source of a function that knows these kinds of brackets and no others."""
+    closes = ", ".join(f'"{kind[1]}": "{kind[0]}"' for kind in kinds)
+    return source.replace('")": "(", "]": "[", "}": "{", ">": "<"', closes).replace(
+        '"([{<"', f'"{"".join(kind[0] for kind in kinds)}"'
+    )
 
 
 def _draw_examples(

@@ -121,6 +121,13 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "one may stay open": ("return fewest == 0", "return fewest <= 1"),
         "all must stay nothing": ("return fewest == 0", "return most == 0"),
         "too many closing ones are fine": ("        if most < 0:\n            return False\n", ""),
+        "a joker opens twice": ('most += -1 if c == ")" else 1', 'most += {"(": 1, ")": -1}.get(c, 2)'),
+        "a joker closes twice": ('fewest += 1 if c == "(" else -1', 'fewest += {"(": 1, ")": -1}.get(c, -2)'),
+        "an opening one opens twice": ('most += -1 if c == ")" else 1', 'most += {"(": 2, ")": -1}.get(c, 1)'),
+        "a closing one too many at the end is fine": (
+            '        most += -1 if c == ")" else 1\n        if most < 0:\n            return False\n',
+            '        if most < 0:\n            return False\n        most += -1 if c == ")" else 1\n',
+        ),
         "one closing one too many is fine": ("most < 0", "most < -1"),
         "too many closing ones are right": ("return False", "return True"),
         "the first balanced part decides": ("most < 0", "most <= 0"),

@@ -8,13 +8,8 @@ from grpo_core.programs.commands import (
     constant_output,
     same_lines,
 )
-from grpo_core.programs.functions import (
-    MAX_CPU_SECONDS,
-    CodeConfig,
-    CodeEnvironment,
-    Problem,
-    passed_reward,
-)
+from grpo_core.programs.functions import CodeEnvironment, passed_reward
+from grpo_core.programs.problems import MAX_CPU_SECONDS, CodeConfig, Problem
 from grpo_core.programs.telling import load_program
 from grpo_core.programs.values import Case, constant_share, same_value
 

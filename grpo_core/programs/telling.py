@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -158,7 +158,7 @@ class _Choice:
             self.exchange(pool[best], told[best])
             untaken.remove(best)
 
-    def exchange(self, case: Case, names: Iterable[str]) -> None:
+    def exchange(self, case: Case, names: Collection[str]) -> None:
         """Put a case in the place of one that may go, unless it is one of the cases already.
 
         Args:
@@ -167,10 +167,12 @@ class _Choice:
         """
         arguments, expected = comparable(case.arguments), comparable(case.expected)
         free = [place for place in range(len(self.cases)) if place not in self._kept]
+        alike = [place for place in free if self._expected[place] == expected]
+        if not (alike or names or expected not in self._expected):
+            return  # one more of a value that is there would make a constant answer better
         if arguments in self._arguments or not free:
             return
         used = {place for places in self._places.values() for place in places}
-        alike = [place for place in free if self._expected[place] == expected]
         unused = [place for place in alike or free if place not in used]
         place = self._rng.choice(unused or alike or free)
         for places in self._places.values():

@@ -89,6 +89,9 @@ class Sum(Environment[int]):
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return (str(task.data), f"<answer>{task.data}")
 
+    def mutants(self, task: Task[int]) -> Mapping[str, str]:
+        return {"a carry forgotten": f"<answer>{task.data - 10}</answer>"}
+
 
 # Tasks
 
@@ -549,6 +552,12 @@ class EncodesStrictly(Sum):
 class CheatPays(Sum):
     def extracted(self, text: str) -> int | None:
         return super().extracted(text if "</answer>" in text else f"{text}</answer>")
+
+
+class MutantPays(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        carried = answer is not None and answer + 10 == task.data
+        return super().scored(task, task.data if carried else answer)
 
 
 class CanaryPays(Sum):
@@ -1536,6 +1545,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     HangsOnAMegabyte: "floor.large",
     ExponentialPattern: "floor.large",
     CheatPays: "floor.cheats",
+    MutantPays: "floor.mutants",
     CanaryPays: "floor.canaries",
     Evaluates: "safety.eval",
     UsesTheNetwork: "safety.network",

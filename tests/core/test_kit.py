@@ -91,6 +91,7 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
         "verdict.outage",
         "floor.canaries",
         "floor.code",
+        "floor.changed",
         "floor.judge",
     }
 
@@ -101,13 +102,15 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         "floor.echo",
         "verdict.outage",
         "floor.code",
+        "floor.changed",
         "floor.judge",
         "episode.startup",
         *planted_answers.FAULTS.values(),
         *planted_dialogues.FAULTS.values(),
         *planted_episodes.FAULTS.values(),
         *planted_agents.FAULTS.values(),
-    }  # these have tests of their own below, in test_kit_{answers,dialogues,episodes,agents}.py, or
+    }  # these have tests of their own below, in test_kit_{answers,dialogues,episodes,agents,mutants}.py,
+    # or
     # with a real sandbox
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
