@@ -78,7 +78,7 @@ def _short(letters: str, rng: random.Random) -> str:
 def _long_texts(kinds: Sequence[str], rng: random.Random) -> list[str]:
     """Return deep strings, flat ones, and some in which one bracket is wrong."""
     texts = []
-    for index in range(6):
+    for index in range(4):
         some = kinds if index % 2 else [rng.choice(kinds)]
         opened = [rng.choice(some) for _ in range(rng.randint(11, 16))]
         deep = "".join(kind[0] for kind in opened) + "".join(kind[1] for kind in opened[::-1])

@@ -15,13 +15,20 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from grpo_core.extract import NoAnswer, find_code
 from grpo_core.programs.problems import CodeConfig, Problem
-from grpo_core.programs.telling import BUDGET, Function, choose_cases, load_program, untold
+from grpo_core.programs.recent import Recent
+from grpo_core.programs.telling import (
+    BUDGET,
+    Function,
+    Survey,
+    choose_cases,
+    load_program,
+    survey_problem,
+)
 from grpo_core.programs.values import Case, constant_share, same_value
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sandbox import Limits, Outcome, Program
@@ -36,8 +43,8 @@ _MAX_REDRAWS = 50
 """The most problems in a row that are refused before the environment is called faulty."""
 _BATCH = 24
 """The ordinary cases that are drawn at once in search of those that tell programs apart."""
-_RECENT_TASKS = 64
-"""The tasks whose cases are kept, since all attempts of a group have the same."""
+_KEPT = 32
+"""The tasks whose cases are kept."""
 
 _NUMBERS: Mapping[str, Sequence[int]] = {
     split: [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
@@ -150,27 +157,42 @@ class CodeEnvironment(Environment[P]):
     def held_out_cases(self, task: Task[P]) -> Sequence[Case]:
         """Return the cases on which the programs of a task are judged.
 
-        They are a function of the task's key and draw, and tell apart the wrong programs of the
-        problem as far as `config.cases` has room for it.
+        They are a function of the task's key, draw and problem, and tell apart the wrong programs
+        of the problem as far as `config.cases` has room for it.
         """
         name = (task.key, task.draw, repr(task.data))
-        if name not in self._recent_cases:
-            self._recent_cases[name] = self._draw_cases(task)
-            if len(self._recent_cases) > _RECENT_TASKS:
-                del self._recent_cases[next(iter(self._recent_cases))]
-        return self._recent_cases[name]
+        return self._cases_kept.get(name, lambda: self._draw_cases(task))
 
     @cached_property
-    def _recent_cases(self) -> dict[tuple[TaskKey, int, str], Sequence[Case]]:
-        return {}
+    def _cases_kept(self) -> Recent[Sequence[Case]]:
+        """Hold the cases of the latest tasks, as all attempts of a group have the same."""
+        return Recent(_KEPT)
+
+    @cached_property
+    def _surveys_kept(self) -> Recent[Survey]:
+        """Hold what is known of the latest problems, from making a task to judging it."""
+        return Recent(_KEPT)
 
     def _draw_cases(self, task: Task[P]) -> Sequence[Case]:
         """Return new cases for a task."""
-        problem, rng, count = task.data, task.rng(), self.config.cases
-        ordinary = self.cases(problem, rng, count)
-        wrong = {} if problem.impossible else self.wrong_functions(problem)
-        edges = () if problem.impossible else self.edge_cases(problem, rng)
-        return choose_cases(wrong, ordinary, edges, self._batches(problem, rng), rng)
+        problem, rng = task.data, task.rng()
+        ordinary = self.cases(problem, rng, self.config.cases)
+        if problem.impossible:
+            return ordinary
+        wrong, survey = self.wrong_functions(problem), self._survey(problem)
+        return choose_cases(wrong, ordinary, survey, self._batches(problem, rng), rng)
+
+    def _survey(self, problem: P) -> Survey:
+        """Return the problem's edge cases, and what they tell apart."""
+        name = repr(problem)
+
+        def survey() -> Survey:
+            rng = random.Random(name)
+            wrong, ordinary = self.wrong_functions(problem), self.cases(problem, rng, _BATCH)
+            edges = self.edge_cases(problem, rng)
+            return survey_problem(wrong, ordinary, edges, self._batches(problem, rng))
+
+        return self._surveys_kept.get(name, survey)
 
     def _batches(self, problem: P, rng: random.Random) -> Iterator[Sequence[Case]]:
         """Yield ordinary cases in batches, `BUDGET` in all."""
@@ -254,22 +276,13 @@ class CodeEnvironment(Environment[P]):
             rng = key.rng("problem", difficulty, *([redraws] if redraws else []))
             number = rng.choice(_NUMBERS[key.split])
             problem = self.problem(rng, difficulty, number=number, impossible=impossible)
-            if impossible or not (like_right := self._untold(problem, key.rng("untold", redraws))):
+            if impossible or not (like_right := self._survey(problem).untold):
                 return problem, redraws
         raise ValueError(
             f"{_MAX_REDRAWS} problems in a row have wrong programs that no case tells apart from "
             f"a right one, the last one {like_right[0]!r}: give edge_cases that do, or remove it "
             "from wrong_programs"
         )
-
-    def _untold(self, problem: P, rng: random.Random) -> list[str]:
-        """Return the wrong programs that neither edge nor ordinary cases tell apart."""
-        wrong = self.wrong_functions(problem)
-        if not wrong:
-            return []
-        first = self.cases(problem, rng, _BATCH)
-        edges = self.edge_cases(problem, rng)
-        return untold(wrong, chain([first, edges], self._batches(problem, rng)))
 
     def _verdict_from(
         self, source: str, cases: Sequence[Case], outcomes: Sequence[Outcome]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -57,22 +58,52 @@ def differs(function: Function, case: Case) -> bool:
         return True
 
 
-def untold(wrong: Mapping[str, Function], batches: Iterable[Sequence[Case]]) -> list[str]:
-    """Return the names of the wrong programs that no case of any batch tells apart."""
-    remaining = dict(wrong)
-    for batch in batches:
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Holds the edge cases of a problem, and which wrong programs they tell apart."""
+
+    edges: Sequence[Case]
+    sturdy: frozenset[str]
+    """The wrong programs that are told apart by few ordinary cases."""
+    told: Sequence[frozenset[str]]
+    """For each edge case, which of the sturdy ones it tells apart."""
+    untold: Sequence[str]
+    """The wrong programs that no case tells apart."""
+
+
+def survey_problem(
+    wrong: Mapping[str, Function],
+    ordinary: Sequence[Case],
+    edges: Sequence[Case],
+    more: Iterable[Sequence[Case]],
+) -> Survey:
+    """Return which cases tell the wrong programs of a problem apart.
+
+    Args:
+        wrong: the wrong programs, by name.
+        ordinary: a few ordinary cases.
+        edges: all edge cases.
+        more: batches of further ordinary cases, drawn as long as they are needed.
+    """
+    times = dict.fromkeys(wrong, 0)
+    for case in ordinary:
+        for name in [name for name, count in times.items() if count < TIMES]:
+            times[name] += differs(wrong[name], case)
+    sturdy = frozenset(name for name, count in times.items() if count < TIMES)
+    told = [frozenset(name for name in sturdy if differs(wrong[name], case)) for case in edges]
+    remaining = [name for name in wrong if not times[name] and not any(name in n for n in told)]
+    for batch in more if remaining else ():
         for case in batch:
-            for name in [name for name, program in remaining.items() if differs(program, case)]:
-                del remaining[name]
+            remaining = [name for name in remaining if not differs(wrong[name], case)]
         if not remaining:
             break
-    return list(remaining)
+    return Survey(edges, sturdy, told, remaining)
 
 
 def choose_cases(
     wrong: Mapping[str, Function],
     ordinary: Sequence[Case],
-    edges: Sequence[Case],
+    survey: Survey,
     more: Iterable[Sequence[Case]],
     rng: random.Random,
 ) -> list[Case]:
@@ -86,17 +117,22 @@ def choose_cases(
     Args:
         wrong: the wrong programs, by name.
         ordinary: the cases to start from.
-        edges: cases that are likely to tell programs apart.
+        survey: the edge cases.
         more: batches of further ordinary cases, drawn as long as they are needed.
         rng: the source of all random choices.
     """
     choice = _Choice(list(ordinary), wrong, rng)
-    pool = rng.sample(edges, len(edges))
-    told = choice.told_by(pool, choice.remaining(TIMES))
+    order = rng.sample(range(len(survey.edges)), len(survey.edges))
+    pool = [survey.edges[index] for index in order]
+    told = [survey.told[index] for index in order]
+    if others := [name for name in choice.remaining(TIMES) if name not in survey.sturdy]:
+        told = [
+            some | further for some, further in zip(told, choice.told_by(pool, others), strict=True)
+        ]
     choice.keep(1)
     choice.take_from(pool, told, 1)
     for batch in more:
-        if not (remaining := choice.remaining(1)):
+        if not (remaining := choice.remaining(1)) or not choice.free:
             break
         choice.take_from(batch, choice.told_by(batch, remaining), 1)
     for times in range(2, TIMES + 1):
@@ -127,6 +163,11 @@ class _Choice:
         self._expected = [comparable(case.expected) for case in cases]
         self._arguments = [comparable(case.arguments) for case in cases]
 
+    @property
+    def free(self) -> list[int]:
+        """Return the places whose cases may be exchanged."""
+        return [place for place in range(len(self.cases)) if place not in self._kept]
+
     def remaining(self, times: int) -> list[str]:
         """Return the wrong programs that fewer than `times` cases tell apart."""
         return [name for name, places in self._places.items() if len(places) < times]
@@ -151,7 +192,7 @@ class _Choice:
             times: how often each program has to be told apart.
         """
         untaken = set(range(len(pool)))
-        while untaken and (remaining := frozenset(self.remaining(times))):
+        while untaken and self.free and (remaining := frozenset(self.remaining(times))):
             best = max(sorted(untaken), key=lambda index: len(told[index] & remaining))
             if not told[best] & remaining:
                 break
@@ -166,7 +207,7 @@ class _Choice:
             names: the wrong programs that it tells apart.
         """
         arguments, expected = comparable(case.arguments), comparable(case.expected)
-        free = [place for place in range(len(self.cases)) if place not in self._kept]
+        free = self.free
         alike = [place for place in free if self._expected[place] == expected]
         if not (alike or names or expected not in self._expected):
             return  # one more of a value that is there would make a constant answer better

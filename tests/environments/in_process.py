@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core import Outcome, Program
 
 SECONDS = 1.0
-"""The wall time of all calls of a program together."""
+"""The CPU time of all calls of a program together."""
 
 
 class OutOfTimeError(BaseException):
@@ -33,8 +33,8 @@ class InProcess:
 def run_program(program: Program, *, seconds: float = SECONDS) -> list[Outcome]:
     """Return the outcome of each call; after one that ran out of time, the others count as late."""
     outcomes: list[Outcome] = []
-    previous = signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    previous = signal.signal(signal.SIGVTALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         namespace: dict[str, Any] = {}
         exec(compile(program.source, "<program>", "exec"), namespace)
@@ -48,8 +48,8 @@ def run_program(program: Program, *, seconds: float = SECONDS) -> list[Outcome]:
     except OutOfTimeError:
         outcomes += [Outcome("timeout_cpu")] * (len(program.inputs) - len(outcomes))
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
     return outcomes
 
 

@@ -1,0 +1,25 @@
+"""Keep what was computed lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """Holds the values that were asked for last, by name."""
+
+    def __init__(self, most: int) -> None:
+        """Hold at most so many values."""
+        self._most = most
+        self._values: dict[Hashable, V] = {}
+
+    def get(self, name: Hashable, compute: Callable[[], V]) -> V:
+        """Return the value of a name, computed if it is not held."""
+        value = self._values.pop(name) if name in self._values else compute()
+        self._values[name] = value
+        if len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
+        return value
