@@ -1,7 +1,7 @@
 """Programs that do something simpler than what is asked, and are often right.
 
 The first line of a docstring is the name of the mistake. Each function stands by itself, as its
-source is the wrong program.
+source is the wrong program; the file is a list of them, and so a long one.
 """
 
 from __future__ import annotations

@@ -115,7 +115,17 @@ def _set(field: str, value: Any) -> Callable[[Any], ast.AST]:
 
 def _take(field: str) -> Callable[[Any], ast.AST]:
     """Return a change that puts a part of the node in its place."""
-    return lambda node: getattr(node, field)  # type: ignore[no-any-return]
+
+    def change(node: ast.AST) -> ast.AST:
+        part: ast.AST = getattr(node, field)
+        return part
+
+    return change
+
+
+def _put(replacement: ast.AST) -> Callable[[Any], ast.AST]:
+    """Return a change that puts another node in the place of the node."""
+    return lambda _: replacement
 
 
 def _negate(node: Any) -> ast.AST:
@@ -145,8 +155,8 @@ def _of_comparison(node: ast.Compare) -> list[Change]:
     if len(node.ops) > 1:
         first = ast.Compare(node.left, node.ops[:1], node.comparators[:1])
         rest = ast.Compare(node.comparators[0], node.ops[1:], node.comparators[1:])
-        changes += [("the upper bound is dropped", lambda _: first)]
-        changes += [("the lower bound is dropped", lambda _: rest)]
+        changes += [("the upper bound is dropped", _put(first))]
+        changes += [("the lower bound is dropped", _put(rest))]
     return changes
 
 
@@ -156,7 +166,7 @@ def _of_bool_op(node: ast.BoolOp) -> list[Change]:
     for place in range(len(node.values)):
         values = [*node.values[:place], *node.values[place + 1 :]]
         rest = values[0] if len(values) == 1 else ast.BoolOp(node.op, values)
-        changes.append(("a condition is dropped", lambda _, rest=rest: rest))
+        changes.append(("a condition is dropped", _put(rest)))
     return changes
 
 
@@ -167,7 +177,7 @@ def _of_bin_op(node: ast.BinOp) -> list[Change]:
     ]
     changes += [("only the left operand", _take("left")), ("only the right one", _take("right"))]
     exchanged = ast.BinOp(node.right, node.op, node.left)
-    return [*changes, ("the operands are exchanged", lambda _: exchanged)]
+    return [*changes, ("the operands are exchanged", _put(exchanged))]
 
 
 def _of_call(node: ast.Call) -> list[Change]:
@@ -188,7 +198,7 @@ def _of_call(node: ast.Call) -> list[Change]:
         if function.attr == "append":
             first = ast.Attribute(function.value, "insert", ast.Load())
             inserted = ast.Call(first, [ast.Constant(0), *arguments], [])
-            changes.append(("append becomes insert at 0", lambda _: inserted))
+            changes.append(("append becomes insert at 0", _put(inserted)))
     if len(arguments) == 2:
         changes.append(("the arguments are exchanged", _set("args", arguments[::-1])))
     return changes
@@ -257,15 +267,15 @@ def _of_statement(node: Any) -> list[Change]:
             for other in _OPERATORS.get(type(node.op), ())
         ]
         assigned = ast.Assign([node.target], node.value)
-        changes.append(("assigned instead of changed", lambda _: assigned))
+        changes.append(("assigned instead of changed", _put(assigned)))
     if isinstance(node, ast.Return) and isinstance(
         node.value, ast.Compare | ast.BoolOp | ast.UnaryOp
     ):
         changes.append(("the value is negated", _set("value", _negate(node.value))))
     if isinstance(node, ast.Break):
-        changes.append(("break becomes continue", lambda _: ast.Continue()))
+        changes.append(("break becomes continue", _put(ast.Continue())))
     if isinstance(node, ast.Continue):
-        changes.append(("continue becomes break", lambda _: ast.Break()))
+        changes.append(("continue becomes break", _put(ast.Break())))
     return changes
 
 

@@ -18,8 +18,9 @@ class Recent(Generic[V]):
 
     def get(self, name: Hashable, compute: Callable[[], V]) -> V:
         """Return the value of a name, computed if it is not held."""
-        value = self._values.pop(name) if name in self._values else compute()
+        held = self._values.pop(name, None)  # in one step, as several threads may ask
+        value = compute() if held is None else held
         self._values[name] = value
         if len(self._values) > self._most:
-            del self._values[next(iter(self._values))]
+            self._values.pop(next(iter(self._values)), None)
         return value
