@@ -61,7 +61,8 @@ def _changed(reference: str, edits: Mapping[str, tuple[str, str]]) -> Iterator[t
 def _with_a_kind_unknown(reference: str, kinds: Sequence[str]) -> dict[str, str]:
     """Return programs that take brackets of one kind for other characters."""
     programs = {}
-    for opening, closing in kinds:
+    for kind in kinds:
+        opening, closing = kind[0], kind[1]
         known = reference.replace(f'"{closing}": "{opening}"', f'"\\0{closing}": "{opening}"')
         programs[f"{opening}{closing} is not known"] = known.replace(
             'c in "([{<"', f'c in "{"([{<".replace(opening, "")}"'
