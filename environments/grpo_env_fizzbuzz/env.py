@@ -120,7 +120,7 @@ class FizzBuzz(CodeEnvironment[Numbers]):
             return [Case((n,), game.solve(n)) for n in numbers]
         spans = [(max(lowest, n - rng.randint(0, 1)), n) for n in numbers]
         start = rng.randint(lowest, _SMALL)
-        spans.append((start, start + rng.randint(15, 20)))
+        spans.append((start, start + rng.randint(16, 20)))
         return [Case(span, game.solve(*span)) for span in spans]
 
     def wrong_programs(self, problem: Numbers) -> Mapping[str, str]:

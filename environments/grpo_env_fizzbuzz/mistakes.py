@@ -43,6 +43,7 @@ WRONG: Mapping[str, Mapping[str, str]] = {
         "last digit": "abs(n) % 10 == {a}",
         "first digit": "str(abs(n))[0] == str({a})",
         "last two digits": "str({a}) in str(abs(n))[-2:]",
+        "last three digits": "str({a}) in str(abs(n))[-3:]",
         "first two digits": "str({a}) in str(abs(n))[:2]",
         "first and last digit": "str({a}) in (str(n)[0], str(n)[-1])",
         "the digit exactly once": "str(abs(n)).count(str({a})) == 1",
@@ -74,6 +75,9 @@ WRONG: Mapping[str, Mapping[str, str]] = {
         "4 is prime": "n > 1 and all(n % d for d in range(2, n // 2))",
         "odd numbers are prime": "n > 1 and n % 2 == 1",
         "squares of primes are prime": "n > 1 and all(n % d for d in range(2, int(n ** 0.5)))",
+        "odd squares of primes are prime": (
+            "n == 2 or n > 2 and n % 2 and all(n % d for d in range(3, int(n ** 0.5), 2))"
+        ),
         "a negative prime is prime": (
             "abs(n) > 1 and all(n % d for d in range(2, int(abs(n) ** 0.5) + 1))"
         ),
@@ -123,6 +127,8 @@ _WRONG_SPANS: Mapping[str, str] = {
     "backwards": "range(stop, start - 1, -1)",
     "every second": "range(start, stop + 1, 2)",
     "at most ten": "range(start, min(stop, start + 9) + 1)",
+    "at most twelve": "range(start, min(stop, start + 11) + 1)",
+    "at most fifteen": "range(start, min(stop, start + 14) + 1)",
     "from 0 on": "range(max(start, 0), stop + 1)",
     "up to 100": "range(start, min(stop, 100) + 1)",
 }

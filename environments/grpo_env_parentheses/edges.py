@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import product
 
+from grpo_env_parentheses import families
+
 _SHORT = 48
 """How many short strings are drawn."""
 _LONGEST_SHORT = 6
@@ -67,6 +69,24 @@ def edge_texts(
     return ordered
 
 
+def exchange_brackets(text: str, rng: random.Random) -> str:
+    """Return a string in which two brackets are exchanged so that it is not balanced any more.
+
+    Half of the time two closing ones are tried, so that the depth stays what it was. "" if no such
+    string was found.
+    """
+    places = [place for place, c in enumerate(text) if c in "()[]{}<>"]
+    closing = [place for place in places if text[place] in ")]}>"]
+    for _ in range(8):
+        among = closing if rng.random() < 0.5 and len(closing) > 1 else places
+        one, other = sorted(rng.sample(among, 2)) if len(among) > 1 else (0, 0)
+        exchanged = list(text)
+        exchanged[one], exchanged[other] = text[other], text[one]
+        if not families.balanced("".join(exchanged)):
+            return "".join(exchanged)
+    return ""
+
+
 def _in_kind(shape: str, kind: str) -> str:
     return shape.replace("o", kind[0]).replace("c", kind[1])
 
@@ -90,6 +110,7 @@ def _long_texts(kinds: Sequence[str], rng: random.Random) -> list[str]:
             texts += [text, text[:place] + text[place + 1 :]]
             texts.append(text[:place] + rng.choice(brackets) + text[place + 1 :])
             texts += [text + rng.choice(brackets), rng.choice(brackets) + text]
+            texts += filter(None, (exchange_brackets(text, rng) for _ in range(2)))
     return texts
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_parentheses import families, wrong
-from grpo_env_parentheses.edges import edge_texts
+from grpo_env_parentheses.edges import edge_texts, exchange_brackets
 
 KINDS = ("()", "[]", "{}", "<>")
 NAMES = (
@@ -219,12 +219,16 @@ def _break_balance(text: str, kinds: Sequence[str], rng: random.Random) -> str:
     """Return an unbalanced string made from a balanced one.
 
     Either its end is cut off, so that every closing bracket is right but some bracket stays open,
-    or it has one to four random edits, and more if it is still balanced after them.
+    or two of its brackets are exchanged, so that there are as many of each as before, or it has one
+    to four random edits, and more if it is still balanced after them.
     """
-    if rng.random() < 0.3 and (
+    way = rng.random()
+    if way < 0.25 and (
         ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]
     ):
         return text[: rng.choice(ends)]
+    if way > 0.6 and (exchanged := exchange_brackets(text, rng)):
+        return exchanged
     brackets, left = "".join(kinds), rng.randint(1, 4)
     while True:
         left -= 1

@@ -15,6 +15,10 @@ _STACK: Mapping[str, Edit] = {
         _MISMATCH,
         "(open_ones and open_ones.pop() != closes[c])",
     ),
+    "a wrong kind around everything is fine": (
+        _MISMATCH,
+        "(not open_ones or (open_ones.pop() != closes[c] and open_ones))",
+    ),
     "the first open bracket is closed first": ("open_ones.pop()", "open_ones.pop(0)"),
     "the innermost bracket stays open": ("open_ones.pop()", "open_ones[-1]"),
     "kinds the same": ("open_ones.pop() != closes[c]", "open_ones.pop() == closes[c]"),
@@ -175,7 +179,12 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
     },
 }  # fmt: skip
 """By family: changes of the reference, by the name of the mistake they make."""
-ABOUT_KINDS = frozenset({"kinds ignored", "the first open bracket is closed first"})
+ABOUT_KINDS = frozenset(
+    {
+        *("kinds ignored", "the first open bracket is closed first"),
+        "a wrong kind around everything is fine",
+    }
+)
 """Mistakes that show only where there are several kinds of brackets."""
 ABOUT_OTHERS = frozenset({"other characters are wrong"})
 """Mistakes that show only where there are characters that are not brackets."""

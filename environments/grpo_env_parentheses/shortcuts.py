@@ -94,16 +94,39 @@ def ends_match(s: str) -> bool:
 
 
 def no_wrong_neighbours(s: str) -> bool:
-    """An opening bracket is never followed by a closing one of another kind."""
+    """The depth counts, and an opening bracket is not followed by a closing one of another kind."""
     brackets = [c for c in s if c in "()[]{}<>"]
-    if equal := sum((c in "([{<") - (c in ")]}>") for c in brackets):
-        return not equal
-    pairs = ("()", "[]", "{}", "<>")
-    return all(
-        a + b in pairs
-        for a, b in zip(brackets, [*brackets[1:], ""], strict=True)
-        if a in "([{<" and b in ")]}>"
-    )
+    depth = 0
+    for place, c in enumerate(brackets):
+        following = "".join(brackets[place + 1 : place + 2])
+        depth += 1 if c in "([{<" else -1
+        wrong = c in "([{<" and following and following in ")]}>"
+        if depth < 0 or (wrong and c + following not in ("()", "[]", "{}", "<>")):
+            return False
+    return depth == 0
+
+
+def counted_where_long(s: str) -> bool:
+    """Brackets are only counted in long strings."""
+    brackets = [c for c in s if c in "()[]{}<>"]
+    if len(brackets) > 14:
+        return 2 * sum(c in "([{<" for c in brackets) == len(brackets)
+    stack = ""
+    for c in brackets:
+        stack += c
+        if stack[-2:] in ("()", "[]", "{}", "<>"):
+            stack = stack[:-2]
+    return not stack
+
+
+def no_wrong_ends_of_pairs(s: str) -> bool:
+    """Brackets are counted, and the first three closing ones come after opening ones."""
+    if any(s.count(kind[0]) != s.count(kind[1]) for kind in ("()", "[]", "{}", "<>")):
+        return False
+    opening = [place for place, c in enumerate(s) if c in "([{<"]
+    closing = [place for place, c in enumerate(s) if c in ")]}>"]
+    first = all(a < b for a, b in zip(opening[:3], closing[:3], strict=True))
+    return first and (not opening or opening[-1] < closing[-1])
 
 
 def depth_of_any(s: str) -> int:
@@ -385,9 +408,9 @@ def power_of_the_depth(s: str) -> int:
 def sum_of_depths(s: str) -> int:
     """Each innermost pair is worth its depth."""
     depth = total = 0
-    for c, following in zip(s, s[1:] + " ", strict=True):
+    for place, c in enumerate(s):
         depth += 1 if c == "(" else -1
-        total += depth if c + following == "()" else 0
+        total += depth if s[place : place + 2] == "()" else 0
     return total
 
 
@@ -454,7 +477,8 @@ SHORTCUTS: Mapping[str, tuple[Callable[[str], Any], ...]] = {
     "balanced": (
         *(equal_counts, equal_counts_and_ends, equal_totals, counters_for_each_kind),
         *(counters_of_all_kinds, pairs_removed_three_times, pairs_removed_ten_times, mirrored),
-        *(side_by_side, even_length, ends_match, no_wrong_neighbours),
+        *(side_by_side, even_length, ends_match, no_wrong_neighbours, no_wrong_ends_of_pairs),
+        counted_where_long,
     ),
     "deepest": (
         *(depth_of_any, depth_of_any_kind, depth_with_equal_counts, half_the_length),
@@ -480,5 +504,5 @@ SHORTCUTS: Mapping[str, tuple[Callable[[str], Any], ...]] = {
     "unfold": (unfold_once, unfold_twice, unfold_three_times, letters_only, first_group_only),
 }
 """By family: the programs that are wrong for it."""
-RIGHT_FOR_ONE_KIND = (counters_for_each_kind, counters_of_all_kinds)
+RIGHT_FOR_ONE_KIND = (counters_for_each_kind, counters_of_all_kinds, no_wrong_neighbours)
 """Programs that are right where there is one kind of brackets."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -139,7 +139,7 @@ def choose_cases(
         choice.keep(times)
         choice.take_from(pool, told, times)
     for case in pool[: int(EDGE_SHARE * len(ordinary))]:
-        choice.exchange(case, ())
+        choice.exchange(case, (), needed=False)
     return choice.cases
 
 
@@ -196,21 +196,23 @@ class _Choice:
             best = max(sorted(untaken), key=lambda index: len(told[index] & remaining))
             if not told[best] & remaining:
                 break
-            self.exchange(pool[best], told[best])
+            self.exchange(pool[best], told[best], needed=times == 1)
             untaken.remove(best)
 
-    def exchange(self, case: Case, names: Collection[str]) -> None:
+    def exchange(self, case: Case, names: Iterable[str], *, needed: bool) -> None:
         """Put a case in the place of one that may go, unless it is one of the cases already.
 
         Args:
             case: the case.
             names: the wrong programs that it tells apart.
+            needed: whether it may take the place of one with another expected value, although
+                others have its value, and the best constant answer becomes better by it.
         """
         arguments, expected = comparable(case.arguments), comparable(case.expected)
         free = self.free
         alike = [place for place in free if self._expected[place] == expected]
-        if not (alike or names or expected not in self._expected):
-            return  # one more of a value that is there would make a constant answer better
+        if not (alike or needed or expected not in self._expected):
+            return
         if arguments in self._arguments or not free:
             return
         used = {place for places in self._places.values() for place in places}

@@ -119,7 +119,7 @@ def test_a_lazy_program_is_never_paid_in_full(
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("env_class", BOTH)
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
-def test_each_wrong_program_is_told_apart_in_each_verdict_and_its_function_does_the_same(
+def test_each_wrong_program_runs_and_is_told_apart_and_its_function_does_the_same(
     env_class: type[Any], difficulty: int
 ) -> None:
     env = build(env_class, difficulty)
@@ -134,14 +134,13 @@ def test_each_wrong_program_is_told_apart_in_each_verdict_and_its_function_does_
         )
         for mistake, source in programs.items():
             outcomes = run_program(Program(source, task.data.entry, [c.arguments for c in cases]))
-            told = [
-                outcome.status != "ok" or not same_value(outcome.value, case.expected)
-                for outcome, case in zip(outcomes, cases, strict=True)
-            ]
-            assert any(told), f"{mistake}:\n{source}"
-            for outcome, case in zip(outcomes, cases, strict=True):
-                if outcome.status == "ok":
-                    assert same_value(functions[mistake](*case.arguments), outcome.value), mistake
+            assert {outcome.status for outcome in outcomes} == {"ok"}, f"{mistake} raises"
+            values = [outcome.value for outcome in outcomes]
+            assert not all(map(same_value, values, (case.expected for case in cases))), source
+            assert all(
+                same_value(functions[mistake](*case.arguments), value)
+                for case, value in zip(cases, values, strict=True)
+            ), mistake
 
 
 @pytest.mark.parametrize("env_class", BOTH)
@@ -162,7 +161,7 @@ def test_half_of_the_answers_of_yes_and_no_stay_yes(difficulty: int) -> None:
     env = build(Parentheses, difficulty)
     for index in range(5):
         cases = env.held_out_cases(ask(env, index))
-        assert 11 <= sum(case.expected for case in cases) <= 13
+        assert sum(case.expected for case in cases) == 12
 
 
 REDRAWN = {(FizzBuzz, 6): 0.5, (FizzBuzz, 8): 0.4, (FizzBuzz, 10): 0.4}
