@@ -192,6 +192,7 @@ def adding(program: Program, arguments: Any) -> Outcome:
         len(found) != 1
         or not isinstance(found[0].body[0], ast.Return)
         or not isinstance(found[0].body[0].value, ast.BinOp)
+        or not isinstance(found[0].body[0].value.op, ast.Add)
     ):
         return Outcome("no_result") if found else Outcome("exception", error="no function")
     added = found[0].body[0].value.right

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Environment, Services, Task, Verdict
+from grpo_core import Environment, Program, Reward, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.kit.result import CheckResult
 from grpo_core.kit.syntax_mutants import syntax_mutants
 from grpo_core.programs import Case, CodeConfig, CodeEnvironment, Problem, same_value
@@ -137,6 +137,42 @@ def test_changes_that_make_no_difference_are_no_finding() -> None:
     """`n < 0` may as well be `n <= 0`."""
     found = result(with_sandbox(Clamped), "floor.changed")
     assert found.status == "valid", found.message
+
+
+class Bare(planted.Coded):
+    """Its references are programs that nobody else knows how to compare; it tries one or two inputs."""
+
+    inputs: Sequence[tuple[int]] = ((1,), (5,), (-7,))
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return Task(key, f"Write f(n), the rest of {key.index} n by 9 or 0 below 0.", key.index)
+
+    def reference(self, task: Task[int]) -> str:
+        factor = task.data + 2
+        return f"def f(n):\n    if n < 0:\n        return 0\n    return n * {factor} % 9\n"
+
+    async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        programs = [
+            Program(text, "f", self.inputs) for text in (rollout.text, self.reference(task))
+        ]
+        given, right = await self.services.sandbox().run(programs)
+        passed = all(map(same_value, [o.value for o in given], [o.value for o in right]))
+        passed &= all(outcome.status == "ok" for outcome in given)
+        return Verdict({"reward": Reward(float(passed))}, passed=passed)
+
+
+class FewInputs(Bare):
+    inputs = ((9,),)
+
+
+def test_an_environment_that_tries_few_inputs_is_told_how_many_changed_programs_pass() -> None:
+    services = Services(sandboxes={"default": InProcess()})
+    found = result(FewInputs(None, services), "floor.changed")
+    assert (found.status, found.severity) == ("invalid", "warning")
+    assert re.search(r"\d+ of 60 small changes of references pass, such as 'def f", found.message)
+    assert "each is either equivalent to its reference or not told apart" in found.message
+    found = result(Bare(None, services), "floor.changed")
+    assert (found.status, "so few may be equivalent" in found.message) == ("valid", True), found
 
 
 def test_where_nothing_is_run_no_program_is_changed() -> None:
