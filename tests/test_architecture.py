@@ -329,6 +329,33 @@ def test_nothing_is_unpickled_but_tensors() -> None:
     ] == []
 
 
+DRAWING = re.compile(
+    r"^(?:np\.|numpy\.)?random\.(?:random|uniform|sample|choices?|rand\w*|shuffle|permutation|getrandbits"
+    r"|gauss|normal\w*|betavariate|expovariate|triangular|seed)$"
+)
+SEEDING = {
+    ("grpo_core.kit.process_state", "random.seed"),  # of another process
+    ("grpo_core.kit.tasks", "random.seed"),  # to find tasks that depend on it
+    ("grpo_env_reasoning_gym.items", "random.seed"),  # restored afterwards
+    ("grpo_env_reasoning_gym.items", "np.random.seed"),
+}
+
+
+def test_the_global_random_generators_are_left_to_the_verifiers_that_use_them() -> None:
+    """What else draws from them makes a run depend on what happened beside it."""
+    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
+    calls = {
+        (module, name)
+        for module, path in everything.items()
+        for node in syntax_nodes(path)
+        if isinstance(node, ast.Call) and DRAWING.match(name := dotted(node.func))
+    }
+    assert calls == SEEDING
+    assert not [
+        m for m, path in everything.items() if imports(path) & {"random.shuffle", "random.random"}
+    ]
+
+
 PRINTERS = {
     "grpo_core.cli.output": "the functions that all output of the command line goes through",
     "grpo_core.calls.streams": "the streams under which everything else runs",

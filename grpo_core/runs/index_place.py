@@ -88,7 +88,8 @@ def prepare_index(run: Path) -> Path | None:
 def _remove_unused(folder: Path) -> None:
     """Remove indexes whose run is gone, or that were not used for long; look at some of them."""
     notes = [name for name in names_in(folder) if name.endswith(_NOTE) and name[0] != "."]
-    for name in random.sample(notes, min(len(notes), _MOST_EXAMINED)):
+    own = random.SystemRandom()  # the global generator belongs to the run's environment
+    for name in own.sample(notes, min(len(notes), _MOST_EXAMINED)):
         note = folder / name
         with contextlib.suppress(OSError):
             run = os.fsdecode(read_whole(note, most_bytes=_LONGEST_PATH))

@@ -33,6 +33,8 @@ error."""
 ROUNDS = 3
 """How often all this is done before a text that nothing tells apart is an error: at an endpoint
 where calls fail at random, most texts are graded in a later round."""
+_RANDOM = random.SystemRandom()
+"""Not the global generator, which verifiers of the run may use."""
 ROUND_SEEDS = 1_000_000
 """Distance of the seeds of two rounds."""
 _logger = logging.getLogger(__name__)
@@ -253,7 +255,7 @@ class Grader:
     def _pause(self, failure: CallError, failures: int) -> float:
         """Return the pause in seconds before the call for a text is repeated."""
         if failure.kind is Kind.UNAVAILABLE:
-            return pause_seconds(failures - 1) * random.uniform(0.75, 1.0)
+            return pause_seconds(failures - 1) * _RANDOM.uniform(0.75, 1.0)
         return 0.0
 
     def _lowest(self, failure: CallError, control: str, spent: Spent) -> Judgement:

@@ -23,6 +23,8 @@ ARRANGED = (re.compile(r"\S+"), re.compile(r"\S"))
 characters, between the same white space."""
 _MAY_BE_AWAY = (None, 502, 503, 504)
 """Statuses after which the endpoint may have to come back first; None is no answer at all."""
+_RANDOM = random.SystemRandom()
+"""Not the global generator, which verifiers of the run may use."""
 _TRIES = 8
 """How often an order is drawn until it differs from the text."""
 
@@ -128,7 +130,7 @@ async def _compare(
 ) -> Outcome | None:
     """Return the outcome with these controls; None if one of them fails."""
     order = [text] * CALLS + controls
-    random.shuffle(order)
+    _RANDOM.shuffle(order)
     last = None
     for item in order:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sqlite3
 import time
@@ -17,7 +18,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import Filter, Range, RolloutIndex
-from grpo_core.runs.index_place import index_path
+from grpo_core.runs.index_place import index_path, prepare_index
 
 OLD_RUNS = Path(__file__).parents[1] / "train" / "data" / "runs_of_format_1.tar.gz"
 
@@ -323,3 +324,12 @@ def test_the_run_extends_the_index_and_gives_it_up_if_it_cannot(
     assert "not indexed any further" in run.extend_index()
     assert run.extend_index() == ""
     assert not index_path(run.path).exists()
+
+
+def test_a_place_for_an_index_leaves_the_global_random_generator_alone(tmp_path: Path) -> None:
+    """The verifiers of a run may draw from it, and a resume gives it back to them."""
+    before = random.getstate()
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        assert prepare_index(tmp_path / str(number)) is not None
+    assert random.getstate() == before

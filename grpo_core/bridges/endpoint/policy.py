@@ -286,7 +286,8 @@ class RemotePolicy:
             failures: how often it has failed.
         """
         seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 1, 16))
-        seconds *= random.uniform(0.5, 1.0)  # so that requests which failed together come apart
+        # So that requests which failed together come apart.
+        seconds *= random.SystemRandom().uniform(0.5, 1.0)
         if error.retry_after is not None:
             seconds += min(error.retry_after, LONGEST_PAUSE_SECONDS)
         return seconds
