@@ -455,7 +455,7 @@ def letters_only(s: str) -> str:
 
 
 def first_group_only(s: str) -> str:
-    """What follows the first repetition is lost."""
+    """Return the text of the first repetition alone."""
     depth, parts, times = 0, [""], [0]
     for index, c in enumerate(s):
         if c == "(":

@@ -56,7 +56,7 @@ def search(
     seed: int,
     as_json: bool,
 ) -> NoReturn:
-    """Search for shortcuts at each level, and print what was found.
+    """Search for shortcuts at each level, and print those that pay.
 
     Args:
         name: the environment.

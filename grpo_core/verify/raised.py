@@ -36,7 +36,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def limit_cpu(seconds: float) -> None:
-    """Let the kernel end this process once it has used so many more seconds of CPU time.
+    """Make the kernel end this process after this many more seconds of CPU time.
 
     They are rounded up to whole seconds.
     """

@@ -57,7 +57,7 @@ FAULTS = {
     "timeout": hang,
     "connection closed": close,
     "body cut off": cut,
-    "body that is no JSON": lambda handler: respond(handler, 200, b"<html>"),
+    "body that is not JSON": lambda handler: respond(handler, 200, b"<html>"),
     "body without a choice": lambda handler: respond(handler, 200, b'{"choices": []}'),
     "an answer that was given up": gave_up,
 }  # fmt: skip

@@ -40,7 +40,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked: all that a policy sees before it answers."""
+    """Holds all that a policy sees before it answers."""
 
     text: str
     """The prompt as one text."""

@@ -25,7 +25,7 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one attempt got."""
+    """Holds the result of one attempt."""
 
     total: float
     passed: bool
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What a strategy got on the tasks on which it was judged."""
+    """Holds the results of a strategy on the tasks on which it was judged."""
 
     name: str
     kind: Kind
@@ -107,7 +107,7 @@ def tried_of(candidate: Candidate, outcomes: Sequence[Outcome | None], floor: fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelHunt:
-    """What was tried at one level, and what it got."""
+    """Holds the strategies that were tried at one level, with their results."""
 
     level: float
     tasks: int
