@@ -1,15 +1,13 @@
 """The register of planted faults and of honest designs by which the kit's checks are measured.
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
-`@fault` or `@honest`. Modules whose name ends in `_fresh`, or in `_fresh2` to `_fresh10`, are
-the fresh parts: their authors did not look at the checks. After each part was scored, the faults
-that the checks had missed in it were worked on, before the next part was scored.
+`@fault` or `@honest`. Modules whose name ends in `_fresh10` are the fresh part: its authors did not
+look at the checks. The others are the development part, by which the checks are written.
 """
 
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,19 +18,7 @@ from typing import Any, Literal, TypeVar, get_args
 from grpo_core import Environment
 
 FOLDER = Path(__file__).parent
-Part = Literal[
-    "dev",
-    "fresh",
-    "fresh2",
-    "fresh3",
-    "fresh4",
-    "fresh5",
-    "fresh6",
-    "fresh7",
-    "fresh8",
-    "fresh9",
-    "fresh10",
-]
+Part = Literal["dev", "fresh10"]
 PARTS: tuple[Part, ...] = get_args(Part)
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
@@ -60,7 +46,7 @@ class Entry:
     @property
     def theme(self) -> str:
         """Return what the module is about, such as "spelling"."""
-        module = re.sub(r"_fresh\d*$", "", self.environment.__module__)
+        module = self.environment.__module__.removesuffix("_fresh10")
         return module.partition("_")[2].replace("_", " ")
 
     def make(self) -> Environment[Any]:
@@ -121,9 +107,15 @@ def honest_designs(part: Part) -> list[Entry]:
     return [entry for entry in _honest.values() if entry.part == part]
 
 
+def entries(*parts: Part) -> list[Entry]:
+    """Return the faults and then the honest designs of some parts; of all parts by default."""
+    _load()
+    everything = [*_faults.values(), *_honest.values()]
+    return [entry for entry in everything if entry.part in (parts or PARTS)]
+
+
 def _part_of(environment: type[Environment[Any]]) -> Part:
-    suffix = environment.__module__.rpartition("_")[2]
-    return next((part for part in PARTS[1:] if part == suffix), "dev")
+    return "fresh10" if environment.__module__.endswith("_fresh10") else "dev"
 
 
 def _add(register: dict[str, Entry], entry: Entry) -> None:
