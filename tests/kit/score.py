@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -28,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import catalogue
+import page
+from page import Surprises, in_words, listed, table
 
-PAGE = Path(__file__).parent / "README.md"
 FIXED_FOLDER = Path("/tmp/grpo-catalogue")
 """Where two of the faults leave files on purpose."""
 DIED = "no result"
@@ -47,9 +47,6 @@ _VARIABLES = {
     "HOSTNAME": "workshop",
 }
 """What a shell on an author's machine sets."""
-
-Surprises = dict[str, tuple[str, ...]]
-"""The faults that were missed, each with (), and the honest designs with their false alarms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (entry,) = [entry for entry in catalogue.entries() if entry.name == options.one]
         print(json.dumps(failed_checks(entry)))
         return
+    if options.jobs < 1:
+        parser.error(f"--jobs is at least 1, not {options.jobs}")
     parts = [options.part] if options.part else catalogue.PARTS
     step = _QUICK_STEP if options.quick else 1
     chosen = {part: entries_of(part, options.only, options.theme, step) for part in parts}
@@ -106,18 +105,18 @@ def _score_part(
     """Score entries of one part, and return in words what differs from the page."""
     if not entries:
         return []
-    said = on_page(part)
+    said = page.said(part)
     results = dict(score(entries, jobs))
     measured = surprises(entries, results)
     doubtful = [entry for entry in entries if measured.get(entry.name) != said.get(entry.name)]
     if doubtful:  # some checks stop after some seconds, and find less beside other processes
-        print(f"Once more, one at a time: {_listed(entry.name for entry in doubtful)}")
+        print(f"Once more, one at a time: {listed(entry.name for entry in doubtful)}")
         measured = surprises(entries, results | dict(score(doubtful, jobs=1)))
     print(f"\n## {part}\n\n{table(entries, measured)}\n\n{in_words(entries, measured)}\n")
     if not write:
         return differences(entries, measured, said)
     names = {entry.name for entry in entries}
-    write_page(part, measured | {name: said[name] for name in said.keys() - names})
+    page.write(part, measured | {name: said[name] for name in said.keys() - names})
     return []
 
 
@@ -163,8 +162,20 @@ def _in_a_process(entry: catalogue.Entry) -> Result:
             with contextlib.suppress(ProcessLookupError):  # what it left behind, as some are to do
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    failed = json.loads(output.splitlines()[-1]) if not failure else {}
-    return Result(failed, time.monotonic() - started, failure[:300])
+    return result_of(output, failure, time.monotonic() - started)
+
+
+def result_of(output: str, failure: str, seconds: float) -> Result:
+    """Return what a process that checks an environment has printed last, as some print more."""
+    if failure:
+        return Result({}, seconds, failure[:300])
+    try:
+        failed = json.loads(output.splitlines()[-1])
+    except (IndexError, ValueError):  # an environment that ends the process, or prints at its end
+        failed = None
+    if not isinstance(failed, dict):
+        return Result({}, seconds, f"ended with {output[-100:]!r}, where the failed checks belong")
+    return Result(failed, seconds)
 
 
 def failed_checks(entry: catalogue.Entry) -> dict[str, str]:
@@ -206,7 +217,9 @@ def differences(
     for entry in entries:
         now, before = (_in_a_word(entry, surprising) for surprising in (measured, said))
         if now != before:
-            lines.append(f"{entry.name} was {now}; {PAGE.name} says {before} (--write changes it)")
+            lines.append(
+                f"{entry.name} was {now}; {page.PATH.name} says {before} (--write changes it)"
+            )
     return lines
 
 
@@ -215,94 +228,6 @@ def _in_a_word(entry: catalogue.Entry, surprising: Surprises) -> str:
         return "missed" if entry.name in surprising else "found"
     alarms = surprising.get(entry.name, ())
     return f"condemned by {', '.join(alarms)}" if alarms else "passed"
-
-
-def table(entries: Iterable[catalogue.Entry], surprising: Surprises) -> str:
-    """Return a table in Markdown: a row for each theme, and the totals."""
-    from grpo_core.kit.result import catalogue as known_checks
-
-    warnings = {name for name, check in known_checks().items() if check["severity"] == "warning"}
-    rows: dict[str, list[int]] = {}
-    for entry in entries:
-        row = rows.setdefault(entry.theme, [0] * 5)
-        alarms = surprising.get(entry.name, ())
-        if entry.checks:
-            row[0] += 1
-            row[1] += entry.name not in surprising
-        else:
-            row[2] += 1
-            row[3] += not warnings.issuperset(alarms)
-            row[4] += bool(alarms) and warnings.issuperset(alarms)
-    total = [sum(row[column] for row in rows.values()) for column in range(5)]
-    lines = [
-        "| theme | faults | found | honest | condemned | warned of |",
-        "| --- | --: | --: | --: | --: | --: |",
-        *(_row(theme, row) for theme, row in sorted(rows.items())),
-        _row("**all**", total),
-    ]
-    return "\n".join(lines)
-
-
-def _row(theme: str, row: Sequence[int]) -> str:
-    return f"| {theme} | " + " | ".join(map(str, row)) + " |"
-
-
-def in_words(entries: Iterable[catalogue.Entry], surprising: Surprises) -> str:
-    """Return what was missed and what was condemned wrongly, as text that `on_page` reads."""
-    odd = [entry for entry in entries if entry.name in surprising]
-    missed = [entry.name for entry in odd if entry.checks]
-    alarms = [
-        f"{entry.name} ({', '.join(surprising[entry.name])})" for entry in odd if not entry.checks
-    ]
-    return f"Missed: {_listed(missed)}\n\nFalse alarms: {_listed(alarms)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return f"{', '.join(names) or 'none'}."
-
-
-def block(part: catalogue.Part, surprising: Surprises) -> str:
-    """Return what the page holds about a part, between its marks."""
-    entries = catalogue.entries(part)
-    return f"\n{table(entries, surprising)}\n\n{in_words(entries, surprising)}\n"
-
-
-def block_on_page(part: catalogue.Part) -> str:
-    """Return what the page says about a part, between its marks."""
-    _, block, _ = _page_around(part)
-    return block
-
-
-def _page_around(part: catalogue.Part) -> tuple[str, str, str]:
-    """Return the page before what it says about a part, that, and what follows."""
-    begin, end = f"<!-- scores: {part} -->", f"<!-- end: {part} -->"
-    head, mark, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-    inside, end_mark, tail = rest.partition(end)
-    if not mark or not end_mark:
-        raise ValueError(f"{PAGE} has no place for the part {part}: add the lines {begin} {end}")
-    return head + begin, inside, end + tail
-
-
-def on_page(part: catalogue.Part) -> Surprises:
-    """Return what the page says was missed and condemned in a part."""
-    inside = block_on_page(part)
-    missed = re.search(r"^Missed: (.*)\.$", inside, re.MULTILINE)
-    alarms = re.search(r"^False alarms: (.*)\.$", inside, re.MULTILINE)
-    said: Surprises = {}
-    if missed and missed[1] != "none":
-        said |= dict.fromkeys(missed[1].split(", "), ())
-    for name, checks in re.findall(r"(\w+) \(([^)]*)\)", alarms[1] if alarms else ""):
-        said[name] = tuple(checks.split(", "))
-    unknown = said.keys() - {entry.name for entry in catalogue.entries(part)}
-    if unknown:
-        raise ValueError(f"{PAGE} names {_listed(sorted(unknown))[:-1]}, not in the part {part}")
-    return said
-
-
-def write_page(part: catalogue.Part, surprising: Surprises) -> None:
-    """Put the table of a part into the page."""
-    head, _, tail = _page_around(part)
-    PAGE.write_text(f"{head}{block(part, surprising)}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,17 +13,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import bases
 import catalogue
+import page
 import score
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a page of its own that says two faults were missed and one honest design condemned."""
     place = tmp_path / "README.md"
-    monkeypatch.setattr(score, "PAGE", place)
+    monkeypatch.setattr(page, "PATH", place)
     marks = [f"<!-- scores: {part} -->\n<!-- end: {part} -->\n" for part in catalogue.PARTS]
     place.write_text("".join(["# A page\n", *marks]))
-    score.write_page("dev", {"FoundAnywhere": (), "SeedsGlobally": (), "ShortList": ("a", "b")})
+    page.write("dev", {"FoundAnywhere": (), "SeedsGlobally": (), "ShortList": ("a", "b")})
     return place
 
 
@@ -55,12 +56,6 @@ def test_every_check_finds_a_fault_of_the_catalogue_but_those_that_need_a_sandbo
     assert set(known_checks()) - set(named_checks()) - others <= in_sandboxes
 
 
-def test_every_theme_with_honest_designs_has_faults_of_the_same_kind_beside_them() -> None:
-    themes = {entry.theme for part in catalogue.PARTS for entry in catalogue.faults(part)}
-    honest = {entry.theme for part in catalogue.PARTS for entry in catalogue.honest_designs(part)}
-    assert {"answers", "dialogues", "episodes", "tasks"} <= honest <= themes
-
-
 def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
     entry = catalogue.Entry(bases.PlainSum, "dev", "a kind", ("task.unheard",))
     assert score.failed_checks(entry) == {}
@@ -79,29 +74,31 @@ def test_a_sample_of_the_catalogue_is_scored_as_a_whole_part_is() -> None:
     }
     surprising = score.surprises(entries, results)
     assert surprising == {}
-    assert "| **all** | 4 | 4 | 1 | 0 | 0 |" in score.table(entries, surprising)
+    assert "| **all** | 4 | 4 | 1 | 0 | 0 |" in page.table(entries, surprising)
 
 
-def test_what_is_written_into_the_page_is_read_from_it_and_the_rest_of_it_stays(page: Path) -> None:
+def test_what_is_written_into_the_page_is_read_from_it_and_the_rest_of_it_stays(
+    place: Path,
+) -> None:
     said = {"FoundAnywhere": (), "SeedsGlobally": (), "ShortList": ("a", "b")}
-    assert (score.on_page("dev"), score.on_page("fresh10")) == (said, {})
-    score.write_page("dev", {})
-    score.write_page("fresh10", {"FerryByTheInt": ()})
-    assert (score.on_page("dev"), score.on_page("fresh10")) == ({}, {"FerryByTheInt": ()})
-    assert page.read_text().startswith("# A page\n<!-- scores: dev -->\n| theme |")
-    assert page.read_text().endswith("<!-- end: fresh10 -->\n")
+    assert (page.said("dev"), page.said("fresh10")) == (said, {})
+    page.write("dev", {})
+    page.write("fresh10", {"FerryByTheInt": ()})
+    assert (page.said("dev"), page.said("fresh10")) == ({}, {"FerryByTheInt": ()})
+    assert place.read_text().startswith("# A page\n<!-- scores: dev -->\n| theme |")
+    assert place.read_text().endswith("<!-- end: fresh10 -->\n")
 
 
-def test_a_page_that_names_an_entry_that_does_not_exist_is_refused(page: Path) -> None:
-    page.write_text(page.read_text().replace("FoundAnywhere", "FoundNowhere"))
-    with pytest.raises(ValueError, match=r"README.md names FoundNowhere, .*the part dev"):
-        score.on_page("dev")
+def test_a_page_that_names_an_entry_that_does_not_exist_is_refused(place: Path) -> None:
+    place.write_text(place.read_text().replace("FoundAnywhere", "FoundNowhere"))
+    with pytest.raises(SystemExit, match=r"README\.md names FoundNowhere, .*the part dev"):
+        page.said("dev")
 
 
-def test_a_page_without_a_place_for_a_part_is_refused(page: Path) -> None:
-    page.write_text(page.read_text().replace("<!-- end: dev -->", ""))
-    with pytest.raises(ValueError, match="no place for the part dev: add the lines"):
-        score.on_page("dev")
+def test_a_page_without_a_place_for_a_part_is_refused(place: Path) -> None:
+    place.write_text(place.read_text().replace("<!-- end: dev -->", ""))
+    with pytest.raises(SystemExit, match="no place for the part dev: add the lines"):
+        page.said("dev")
 
 
 def test_a_score_that_differs_from_the_page_for_better_or_worse_is_told() -> None:
@@ -121,18 +118,26 @@ def test_a_score_that_differs_from_the_page_for_better_or_worse_is_told() -> Non
         "OutageIsWrong was missed; README.md says found (--write changes it)",
         "SoundPlainSum was condemned by no result; README.md says passed (--write changes it)",
     ]
-    assert "| **all** | 3 | 1 | 2 | 1 | 1 |" in score.table(entries, measured)
+    assert "| **all** | 3 | 1 | 2 | 1 | 1 |" in page.table(entries, measured)
+
+
+@pytest.mark.parametrize("output", ["", "bye\n", '{"floor.listed": "paid"}\n3\n'])
+def test_a_process_that_ends_without_a_result_has_found_nothing(output: str) -> None:
+    result = score.result_of(output, "", 1.0)
+    assert (result.failed, result.failure[:10]) == ({}, "ended with")
+    assert score.result_of('hello\n{"floor.listed": "paid"}\n', "", 1.0).failed
+    assert not score.result_of('{"floor.listed": "paid"}\n', "took more than 300 s", 1.0).failed
 
 
 @pytest.mark.slow
-def test_the_command_fails_where_the_page_says_otherwise_until_it_is_written(page: Path) -> None:
+def test_the_command_fails_where_the_page_says_otherwise_until_it_is_written(place: Path) -> None:
     with pytest.raises(SystemExit, match=r"FoundAnywhere was found; README\.md says missed"):
         score.main(["--only", "FoundAnywhere"])
     score.main(["--only", "FoundAnywhere", "--write"])
-    assert score.on_page("dev") == {"SeedsGlobally": (), "ShortList": ("a", "b")}
+    assert page.said("dev") == {"SeedsGlobally": (), "ShortList": ("a", "b")}
     score.main(["--part", "dev", "--only", "FoundAnywhere"])
 
 
 @pytest.mark.parametrize("part", catalogue.PARTS)
 def test_the_page_counts_the_entries_that_there_are(part: catalogue.Part) -> None:
-    assert score.block_on_page(part) == score.block(part, score.on_page(part))
+    assert page.said_block(part) == page.block(part, page.said(part))
