@@ -29,8 +29,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, processors
 
 from grpo_core import MASK, Judgement, JudgeRequest, NoConfig, Trainer, build_config
+from grpo_core.figures.gains import Gain, paired_gain
 from grpo_core.plugins.host import PluginHost
-from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_env_fillin.corpus import COUNTS, KINDS, WORK, from_file

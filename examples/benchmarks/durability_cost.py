@@ -40,7 +40,7 @@ def measure(steps: int, every: int) -> dict[str, Any]:
         from grpo_core.config.overrides import build_config
     except ModuleNotFoundError:  # a checkout from before the core had rooms
         from grpo_core.overrides import build_config  # type: ignore[import-not-found, no-redef]
-    from grpo_core.report.observer import Observer
+    from grpo_core.runs.observer import Observer
     from grpo_core.train.trainer import Trainer
 
     added = _timed_functions()

@@ -144,7 +144,7 @@ def main() -> None:
         asyncio.run(drive(options))
         return
     from grpo_core import build_config
-    from grpo_core.report.observer import Observer
+    from grpo_core.runs.observer import Observer
     from grpo_core.train.actor import build_actor
     from grpo_core.train.build import find_ranks
     from grpo_core.verify.sources import Sources

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from grpo_core.report.statistics import Gain, paired_gain
+from grpo_core.figures.gains import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 

@@ -31,8 +31,8 @@ from typing import Any
 from small import make_model, pieces, train_or_read
 
 from grpo_core import Message, TaskKey
+from grpo_core.figures.gains import paired_gain
 from grpo_core.plugins.host import PluginHost
-from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_env_besiege.cold_start import BEAM, LOG, WHEEL, compact
 from grpo_env_besiege.env import Car, Config

@@ -31,7 +31,7 @@ from grpo_core import TaskKey
 from grpo_core.config.overrides import parse_setting
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
-from grpo_core.report.statistics import paired_gain
+from grpo_core.figures.gains import paired_gain
 
 POINTS, MINUTES = 0.1, 30.0
 TEXTS = 2000

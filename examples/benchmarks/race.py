@@ -29,7 +29,7 @@ from statistics import fmean, median
 
 from learn_arithmetic import exact_answers, machine
 
-from grpo_core.report.statistics import paired_gain
+from grpo_core.figures.gains import paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 

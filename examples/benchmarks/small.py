@@ -17,10 +17,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Sampler
-from grpo_core.report.gains import logged_scores
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 SPECIAL = PAD, UNKNOWN, START, END = "<|pad|>", "<|unk|>", "<|im_start|>", "<|im_end|>"

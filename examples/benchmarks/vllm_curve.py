@@ -24,8 +24,8 @@ from typing import Any
 from learn_small import warm_start, write_examples
 from small import characters, make_model, train_or_read
 
+from grpo_core.figures.gains import paired_gain
 from grpo_core.plugins.host import PluginHost
-from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 

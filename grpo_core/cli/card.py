@@ -29,10 +29,11 @@ from grpo_core.cli.output import (
     prints_to_stderr,
 )
 from grpo_core.cli.progress import progress_bar
+from grpo_core.figures.floors import Floor
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.report.card import Card, make_card, measured
-from grpo_core.report.floors import Floor
+from grpo_core.report.floors import measured
+from grpo_core.verify.card import Card, make_card
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()

@@ -42,8 +42,8 @@ from grpo_core.cli.recorded import print_recorded
 from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.summary_table import print_summaries
 from grpo_core.config.config import RunConfig
+from grpo_core.figures.summary import Summary
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.summary import Summary
 from grpo_core.runs.folder import write_attempts
 from grpo_core.verify.sources import Sources
 

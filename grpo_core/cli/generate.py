@@ -18,8 +18,8 @@ from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, TaskKey
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import newest_run
+from grpo_core.runs.observer import Observer
 from grpo_core.runs.trust import Layer, checked_config
 from grpo_core.verify.sources import Sources
 

@@ -14,7 +14,7 @@ from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.host import PluginHost
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:

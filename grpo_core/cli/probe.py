@@ -19,9 +19,10 @@ from grpo_core.cli.shortcuts import TASKS as SHORTCUT_TASKS
 from grpo_core.cli.shortcuts import refuse_model_options, search
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested, parse_setting
+from grpo_core.figures.summary import Sampled
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
-from grpo_core.report.probe import Sampled, Terms, cut_off_warnings, probe_report
+from grpo_core.report.probe import Terms, cut_off_warnings, probe_report
+from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Source, Sources
 
 if TYPE_CHECKING:

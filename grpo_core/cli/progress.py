@@ -18,10 +18,10 @@ from grpo_core.calls.printable import printable
 from grpo_core.calls.streams import printable_streams
 from grpo_core.cli.output import MESSAGE_LIMIT
 from grpo_core.protocol.errors import OutputError
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 
 if TYPE_CHECKING:
-    from grpo_core.report.statistics import Gain
+    from grpo_core.figures.gains import Gain
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import print_json, print_line
 from grpo_core.cli.progress import gains_table
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.gains import recorded_gains
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.gains import recorded_gains
 
 
 def print_recorded(run: Path | None, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()

@@ -12,7 +12,7 @@ from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import MESSAGE_LIMIT, print_line
 from grpo_core.kit.shortcuts.strategy import Kind
 from grpo_core.kit.shortcuts.tried import LevelHunt, Tried
-from grpo_core.report.floors import shorten
+from grpo_core.words import fit, shorten
 
 _SHOWN, _SHOWN_MISTAKES = 10, 6
 """Rows of the tables."""
@@ -71,7 +71,7 @@ def _row(tried: Tried) -> tuple[str, ...]:
     low, high = tried.interval
     name = f"mistake: {tried.name}" if tried.kind == "mistake" else tried.name
     return (
-        name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}...",
+        fit(name, _NAME_WIDTH),
         f"{tried.reward:.3f}",
         f"{tried.passes} of {tried.tasks} ({low:.0%} .. {high:.0%})",
         shorten(" / ".join(tried.example), _EXAMPLE_WIDTH),

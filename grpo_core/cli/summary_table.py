@@ -8,8 +8,8 @@ from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import print_line
-from grpo_core.report.summary import Summary
-from grpo_core.report.unasked import name_unasked
+from grpo_core.figures.summary import Summary
+from grpo_core.words.unasked import name_unasked
 
 
 def print_summaries(

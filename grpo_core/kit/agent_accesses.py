@@ -13,11 +13,11 @@ from grpo_core.kit.endings import ATTEMPTS
 from grpo_core.kit.recorded import address
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Attempt, Subject
-from grpo_core.kit.texts import COMMANDS, EXECUTABLE
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.types import Message, Task
 from grpo_core.verify.agent_scripts import Answer, ScriptedCompleter
 from grpo_core.verify.playing import answer_agent
+from grpo_core.words.hostile_texts import COMMANDS, EXECUTABLE
 
 _HANG_SECONDS = 5.0
 """How long a request waits in vain: an agent that blocks its process must not do so for long."""

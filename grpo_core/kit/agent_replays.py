@@ -12,10 +12,10 @@ from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.report.floors import shorten
 from grpo_core.verify.agent_scripts import Answer, Asked, run_script
 from grpo_core.verify.agents import AgentConversation
 from grpo_core.verify.engine import Verifier
+from grpo_core.words import shorten
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
 from grpo_core.protocol.types import Message, Task, Verdict
-from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.agent_scripts import Asked
+from grpo_core.words import prompt_text, shorten
 
 _SECONDS = 6.0
 """No further attempt is begun after this time."""

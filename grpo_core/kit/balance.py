@@ -10,17 +10,18 @@ from itertools import product
 from random import Random
 from typing import Any
 
+from grpo_core.figures.floors import Floor, constant_answers
+from grpo_core.figures.statistics import wilson_interval
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.forms import are_cut
 from grpo_core.kit.players import quoted_in
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
-from grpo_core.kit.texts import CONSTANTS
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task, Verdict
-from grpo_core.report.floors import Floor, constant_answers, shorten
-from grpo_core.report.statistics import wilson_interval
+from grpo_core.words import shorten
+from grpo_core.words.hostile_texts import CONSTANTS
 
 _MOST_COMMON = 0.55
 """The share of tasks with the same answer at which the data are unbalanced."""

@@ -33,14 +33,22 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject, task_label
 from grpo_core.kit.tasks import are_equal
-from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS, SEARCHES
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.kit.topics import names_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Task
-from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import NOT_TEXT
 from grpo_core.verify.playing import play, scripted
+from grpo_core.words import joined, shorten
+from grpo_core.words.hostile_texts import (
+    CHARACTERS,
+    INTEGERS,
+    LARGE,
+    NESTED,
+    NUMBERS,
+    PATTERNS,
+    SEARCHES,
+)
 
 _TURNS = 6
 """Turns of an ordinary dialogue; an error in a later one is rare."""
@@ -288,7 +296,7 @@ def _comparable(reply: Sequence[Message] | None) -> list[Message] | None:
 
 def _shown(reply: Sequence[Message] | None) -> str:
     """Return a reply for a message."""
-    return "None" if reply is None else shorten("\n".join(message.content for message in reply))
+    return "None" if reply is None else shorten(joined(reply))
 
 
 async def check_hostile(subject: Subject) -> str:

@@ -14,7 +14,7 @@ from grpo_core.kit.subject import Subject, describe_verdict, task_label
 from grpo_core.kit.surroundings import SURROUNDINGS
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.types import Task, Verdict
-from grpo_core.report.floors import shorten
+from grpo_core.words import shorten
 
 
 async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:

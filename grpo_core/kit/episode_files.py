@@ -20,10 +20,10 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
 from grpo_core.kit.watched_sandbox import WatchedSandbox, WatchedSession, with_watched_sandboxes
 from grpo_core.protocol.types import Message, Rollout, Script, Task, Verdict
-from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import Player, play
+from grpo_core.words import prompt_text, shorten
 
 _SECONDS = 20.0
 _LEAST_BYTES = 4

@@ -32,9 +32,9 @@ from grpo_core.kit.tool_calls import call_text
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.same_numbers import same_number
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.playing import Player, play, scripted
+from grpo_core.words import shorten
 
 _NEW_INDEX = 700_001
 """The number of a task that no other check makes."""

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from grpo_core.kit.forms import common_prefix, whole_words
+from grpo_core.figures.floors import Floor
+from grpo_core.kit.forms import whole_words
 from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
@@ -22,12 +23,9 @@ from grpo_core.kit.subject import (
     describe_verdict,
     task_label,
 )
-from grpo_core.kit.texts import (
-    JUNK,
-    KINDS_OF_SILENCE,
-)
 from grpo_core.protocol.types import Verdict
-from grpo_core.report.floors import Floor, prompt_text, shorten
+from grpo_core.words import common_prefix, prompt_text, shorten
+from grpo_core.words.hostile_texts import JUNK, KINDS_OF_SILENCE
 
 _FOR_ECHO = 0.2
 """The least pay for an echo of the prompt, as a share of that for a right answer."""

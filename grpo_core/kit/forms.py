@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 _LONGEST_WORDS = 30
 """Characters of a reference of several words that is an answer without anything around it."""
@@ -86,9 +85,3 @@ def without_cut_words(before: str, after: str) -> Form:
 def whole_words(text: str) -> str:
     """Return `text` up to the beginning of its last word, which may be cut."""
     return text[: len(text) - len(re.split(r"\s", text)[-1])]
-
-
-def common_prefix(texts: Sequence[str]) -> str:
-    """Return the longest common prefix."""
-    columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
-    return "".join(column[0] for column in columns)

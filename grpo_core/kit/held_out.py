@@ -12,9 +12,8 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import prompt_text, shorten
-from grpo_core.report.trained_prompts import normalized_prompt
 from grpo_core.verify.checks import size_of
+from grpo_core.words import normalized_prompt, prompt_text, shorten
 
 _PARAPHRASED = 0.1
 """The share of held-out questions that are training questions in other words: no chance."""

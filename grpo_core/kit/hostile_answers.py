@@ -11,15 +11,25 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.figures.floors import Floor
 from grpo_core.kit.ordinary import ordinary_attempts, with_other_numbers
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
-from grpo_core.kit.texts import BURSTS, CHARACTERS, JUNK, LARGE, NUMBERS, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.topics import own_words
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import Floor, prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
+from grpo_core.words.hostile_texts import (
+    BURSTS,
+    CHARACTERS,
+    JUNK,
+    LARGE,
+    NUMBERS,
+    ORDERS,
+    PATTERNS,
+    PROGRAMS,
+)
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""

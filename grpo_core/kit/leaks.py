@@ -12,7 +12,7 @@ from typing import Any
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Subject, task_label
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
 
 _MOST_PROMPTS = 0.75
 """The least share of prompts with their own answer at which the environment gives it away."""

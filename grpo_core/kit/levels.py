@@ -23,8 +23,8 @@ from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import QUICK_SECONDS, Subject
 from grpo_core.kit.tasks import are_equal
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.report.floors import prompt_text
 from grpo_core.verify.checks import check_task, size_of
+from grpo_core.words import prompt_text
 
 _TASKS = 40
 """Tasks of each level."""

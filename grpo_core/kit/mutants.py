@@ -19,8 +19,8 @@ from grpo_core.programs import CodeEnvironment, same_value
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sandbox import Program
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import check_reference, size_of
+from grpo_core.words import shorten
 
 _TASKS = 10
 _FEW_TASKS = 4

@@ -16,7 +16,7 @@ from grpo_core.kit.subject import (
     Subject,
 )
 from grpo_core.protocol.same_numbers import same_number
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
 
 _SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else", "\nno", " (or 7)")
 _GLUED = ("x", "abc", "0")

@@ -30,7 +30,6 @@ from grpo_core.kit.process_state import StateWatch, seeded_generators
 from grpo_core.kit.read_variables import ReadVariables
 from grpo_core.kit.recorded import Recorded, address
 from grpo_core.kit.scripts import join_turns
-from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdict_growth import measure_growth_of
 from grpo_core.kit.watch import FileWatch, adopt_orphans, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
@@ -45,6 +44,7 @@ from grpo_core.verify.checks import (
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent
+from grpo_core.words.hostile_texts import MARKER
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 """Audit events of network use."""

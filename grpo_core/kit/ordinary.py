@@ -11,8 +11,8 @@ from typing import Any
 
 from grpo_core.kit.scripts import split_turns, with_last_turn
 from grpo_core.kit.subject import Attempt, Subject
-from grpo_core.kit.texts import JUNK
-from grpo_core.report.floors import prompt_text
+from grpo_core.words import prompt_text
+from grpo_core.words.hostile_texts import JUNK
 
 _NUMBERS = ("0", "-1", "13", "99", "100000", "9999999999")
 """What stands in the place of the numbers of an answer."""

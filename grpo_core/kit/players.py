@@ -15,9 +15,9 @@ from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.report.floors import prompt_text
 from grpo_core.verify.conversation import Conversation, Conversations
 from grpo_core.verify.playing import Played, Player, play, scripted
+from grpo_core.words import joined, prompt_text
 
 CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
@@ -256,4 +256,4 @@ async def reply_here(subject: Subject, task: Task[Any], text: str) -> str:
         reply = await subject.replies_here.reply(task, (Message.turn(text),))
     except GrpoError:  # the subject of reply.form and tool.form
         return ""
-    return "\n".join(message.content for message in reply or ())
+    return joined(reply or ())

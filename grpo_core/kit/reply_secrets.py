@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS
-from grpo_core.kit.forms import common_prefix, whole_words
+from grpo_core.kit.forms import whole_words
 from grpo_core.kit.players import (
     IGNORANT,
     Clock,
@@ -27,8 +27,8 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.playing import Player, scripted
+from grpo_core.words import common_prefix, joined, prompt_text, shorten
 
 _TURNS = 8
 """The most turns after which an answer is looked for in the replies."""
@@ -143,7 +143,7 @@ async def _check_opening(subject: Subject, answers: Sequence[tuple[int, str]]) -
     for number, _ in answers:
         task, _ = subject.answered[number]
         talk = await played(subject, task, silent)
-        openings.append("\n".join(message.content for message in talk.rollout.messages))
+        openings.append(joined(talk.rollout.messages))
     right = [answer for _, answer in answers]
     if tells(openings, right):
         index = next(i for i, text in enumerate(openings) if holds(text, right[i]))

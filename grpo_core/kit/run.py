@@ -36,7 +36,6 @@ from grpo_core.kit import (
     spellings,
     supersets,
     tasks,
-    texts,
     tool_secrets,
     tools,
     truths,
@@ -62,6 +61,7 @@ from grpo_core.protocol.spec import Spec
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.hosts import verdict_needs
 from grpo_core.verify.isolated import IsolatedReplies
+from grpo_core.words.hostile_texts import NESTED
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.
@@ -99,7 +99,7 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.spelling": spellings.check_spelling,
     "floor.digits": hostile_answers.check_digits,
     "floor.text": hostile_answers.check_characters,
-    "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
+    "floor.nested": partial(hostile_answers.check_texts, texts=NESTED),
     "floor.large": hostile_answers.check_large,
     "floor.cheats": hostile_answers.check_cheats,
     "floor.mutants": mutants.check_mutants,

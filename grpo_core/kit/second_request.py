@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.kit.forms import common_prefix
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.players import Clock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns, with_last_turn
 from grpo_core.kit.subject import Attempt, Subject
-from grpo_core.kit.texts import COMMANDS, EXECUTABLE, MARKER
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task
 from grpo_core.verify.hosts import boot_message
+from grpo_core.words import common_prefix
+from grpo_core.words.hostile_texts import COMMANDS, EXECUTABLE, MARKER
 
 _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""

@@ -13,9 +13,8 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject
 from grpo_core.protocol.types import Split, Task, TaskKey
-from grpo_core.report.floors import prompt_text, shorten
-from grpo_core.report.trained_prompts import normalized_prompt
 from grpo_core.verify.checks import size_of
+from grpo_core.words import normalized_prompt, prompt_text, shorten
 
 _NEIGHBOURS = 12
 """Neighbouring tasks that are compared."""

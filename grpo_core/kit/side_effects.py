@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import Subject
-from grpo_core.kit.texts import EXECUTABLE, MARKER
+from grpo_core.words.hostile_texts import EXECUTABLE, MARKER
 
 _FEW = 3
 """So many files, or files written so often, come from every verdict; fewer may be a cache."""

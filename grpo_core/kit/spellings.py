@@ -13,7 +13,7 @@ from grpo_core.kit.floors import MOST_TASKS
 from grpo_core.kit.near_texts import asks_for_order
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
 
 _OTHER_DIGITS = {"Arabic digits": "\u0660", "full-width digits": "\uff10"}
 """The zero of other scripts, whose digits `int` and `float` read."""

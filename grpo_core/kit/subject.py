@@ -15,7 +15,6 @@ from grpo_core.kit.agent_plays import AgentPlays
 from grpo_core.kit.forms import (
     Form,
     are_cut,
-    common_prefix,
     form_of,
     is_answer,
     json_parts,
@@ -33,11 +32,11 @@ from grpo_core.kit.scripts import (
 )
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
-from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.hosts import verdict_needs
 from grpo_core.verify.isolated import IsolatedReplies
+from grpo_core.words import common_prefix, shorten
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05

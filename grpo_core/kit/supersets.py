@@ -13,7 +13,7 @@ from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, TOLERANCE, Attempt, Subject
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
 
 _ITEM = re.compile(r"-?\d+(?:\.\d+)?|[^\W\d_]+(?:[-'][^\W\d_]+)*")
 _SEPARATORS = (", ", ",", "; ", ";", "\n", " ")

@@ -15,11 +15,11 @@ from grpo_core.kit.players import Clock, reply_here
 from grpo_core.kit.reply_secrets import holds, known_answers, tells
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, task_label
-from grpo_core.kit.texts import INTEGERS
 from grpo_core.kit.tool_calls import Tool, call_text, usable_tools
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
+from grpo_core.words.hostile_texts import INTEGERS
 
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""

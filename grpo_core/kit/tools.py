@@ -24,7 +24,7 @@ from grpo_core.kit.topics import listed_in, names_in, numbers_in
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import MAX_RESULT, DescribedTool
 from grpo_core.protocol.types import Message, Task
-from grpo_core.report.floors import shorten
+from grpo_core.words import joined, shorten
 
 _MISTAKES = re.compile(
     r"error: (?:TypeError|AttributeError|NameError|UnboundLocalError|NotImplementedError|"
@@ -194,7 +194,7 @@ async def _result(subject: Subject, task: Task[Any], kind: str, text: str) -> st
         raise BrokenPromiseError(
             f"{error}, at {kind}, {shorten(text)}; tell the policy what is wrong with its call"
         ) from None
-    return None if reply is None else "\n".join(message.content for message in reply)
+    return None if reply is None else joined(reply)
 
 
 async def check_executed(process: SecondProcess, subject: Subject) -> str:

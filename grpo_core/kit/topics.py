@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_core.kit.subject import Subject
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import prompt_text
+from grpo_core.words import prompt_text
 
 _COMMON = 0.6
 """A word of a larger share of the prompts belongs to their template."""

@@ -10,7 +10,7 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Attempt, Subject, task_label
 from grpo_core.protocol.types import Verdict
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.words import prompt_text, shorten
 
 _MISSING = frozenset({"None", "nan", "NaN", "null", "NULL", "<NA>", "NaT", "undefined"})
 """What str() and other languages make of a value that is missing."""

@@ -14,8 +14,8 @@ from grpo_core.kit.sample import WIDE_COUNT, in_time
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Attempt, Subject, task_label
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
+from grpo_core.words import prompt_text, shorten
 
 _MAX_COMPARED = 400
 """Tasks with a prompt of another task whose references are compared."""

@@ -32,8 +32,8 @@ from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Session
 from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
-from grpo_core.report.floors import shorten
 from grpo_core.verify.engine import Verifier
+from grpo_core.words import shorten
 
 _TIMEOUT_SECONDS = 10.0
 """The timeout of a verdict with data or services that fail."""

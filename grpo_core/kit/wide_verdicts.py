@@ -21,7 +21,7 @@ from grpo_core.kit.verdicts import (
     contradiction,
 )
 from grpo_core.protocol.types import Verdict
-from grpo_core.report.floors import shorten
+from grpo_core.words import shorten
 
 _WORDS = "Let us think about it once more. "
 _MANY = (10, 40, 160)

@@ -1,4 +1,4 @@
 """Reports on environments, models, judges and runs.
 
-Environment cards, statistics of rollouts, plots, and the export of rollouts as training examples.
+Floors, probes, comparisons, plots, pages, and the export of rollouts as training examples.
 """

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config.user_files import user_values
+from grpo_core.figures.statistics import wilson_interval
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
 from grpo_core.protocol.ties import exceeds, same_reward
-from grpo_core.report.statistics import wilson_interval
 
 FIELDS = ("context", "suffix", "reference", "rubric")
 """The optional fields of a judge request, which both texts of a pair share."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from grpo_core.figures.gains import Gain, paired_gain
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.ties import difference
 from grpo_core.protocol.types import TaskKey
-from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import JsonObject, Kind, kind_of, read_lines
 

@@ -5,96 +5,18 @@ The author's kit tries the same answers, and requires that they do not pay.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from grpo_core.protocol.types import Script, Task, Verdict
+from grpo_core.figures.floors import Floor, constant_answers
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Script, Task, TaskKey
+from grpo_core.verify.card import Card
 from grpo_core.verify.playing import Played, play
 from grpo_core.verify.sources import Sources
-
-SILENCE: Mapping[str, str] = {"nothing": "", "white space": " \t\n "}
-"""Answers that say nothing, by their name."""
-COMMON_ANSWERS = ("0", "1", "yes", "no", "True", "A", "[]")
-"""Answers that are right for some tasks of many environments, tried as constant answers."""
-_REFERENCES_TRIED = 8
-"""How many references of other tasks are tried as constant answers, the most frequent first.
-
-Each costs a verdict for every task.
-"""
-
-_Answer = TypeVar("_Answer", bound=str | tuple[str, ...])
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Hold the mean reward over tasks of one kind of answer that ignores the task."""
-
-    answer: str
-    """The kind of answer, such as "the best constant"."""
-    reward: float | None = None
-    """The mean total reward; None if nothing could be judged."""
-    pass_rate: float | None = None
-    """The share of tasks that the answer passes; None if nothing could be judged."""
-    tasks: int = 0
-    """The number of tasks with a verdict, over which the means are taken."""
-    unscored: int = 0
-    """The number of attempts that could not be judged."""
-    note: str = ""
-    """Which answer it was, or why there is no mean."""
-
-    @classmethod
-    def of(cls, answer: str, verdicts: Sequence[Verdict], *, note: str = "") -> Floor:
-        """Return the means over the verdicts that are scored."""
-        scored = [verdict for verdict in verdicts if verdict.scored]
-        if not scored:
-            reason = verdicts[0].error if verdicts else "the environment gives no such answer"
-            return cls(answer, unscored=len(verdicts), note=f"not measured: {reason}")
-        return cls(
-            answer,
-            reward=fmean(verdict.total for verdict in scored),
-            pass_rate=fmean(verdict.passed for verdict in scored),
-            tasks=len(scored),
-            unscored=len(verdicts) - len(scored),
-            note=note,
-        )
-
-    @property
-    def passed(self) -> int:
-        """Return the number of tasks that the answer passes."""
-        return round((self.pass_rate or 0.0) * self.tasks)
-
-
-def constant_answers(
-    references: Iterable[_Answer | None], common: Iterable[_Answer]
-) -> list[_Answer]:
-    """Return the constant answers to try: the most frequent references, then common answers."""
-    frequent = Counter(answer for answer in references if answer is not None)
-    return list(
-        dict.fromkeys([*(answer for answer, _ in frequent.most_common(_REFERENCES_TRIED)), *common])
-    )
-
-
-def prompt_text(task: Task[Any]) -> str:
-    """Return the prompt of `task` as one text."""
-    return (
-        task.prompt
-        if isinstance(task.prompt, str)
-        else "\n".join(message.content for message in task.prompt)
-    )
-
-
-def last_text(task: Task[Any]) -> str:
-    """Return the prompt of `task`, or its last message, which tells it from others."""
-    return task.prompt if isinstance(task.prompt, str) else task.prompt[-1].content
-
-
-def shorten(text: object, size: int = 60) -> str:
-    """Return `text` quoted, and cut after `size` characters."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= size else f"{quoted[:size]}..."
+from grpo_core.words import prompt_text, shorten
+from grpo_core.words.hostile_texts import COMMON_ANSWERS, SILENCE
 
 
 async def measure_floors(
@@ -154,6 +76,37 @@ async def measure_floors(
         best,
         await floor("another task's reference", other_references),
         await floor("the reference", own_references),
+    )
+
+
+async def measured(
+    card: Card, sources: Sources, *, tasks: int, tried: Callable[[], None] = lambda: None
+) -> Card:
+    """Return `card` with its floors, judged by the engine of `sources`.
+
+    Constant answers and references of "another task" come from as many further tasks, so that no
+    answer is tried on the task that it is right for; a small set of tasks is divided in two.
+
+    Args:
+        card: The card without floors.
+        sources: The environments of the run.
+        tasks: The most training tasks to measure on.
+        tried: Called after each way of answering was judged.
+    """
+    size = card.tasks["train"]
+    number = 2 * tasks if size is None else min(size, 2 * tasks)
+    count = (number + 1) // 2
+    keys = [TaskKey(card.name, "train", index, card.seed, card.level) for index in range(number)]
+    try:
+        all_tasks = await sources.tasks(keys)
+        references = await sources.references(all_tasks)
+        floors = await measure_floors(
+            sources, all_tasks[:count], references[:count], references[count:], tried=tried
+        )
+    except GrpoError as error:
+        return replace(card, unmeasured=str(error))
+    return replace(
+        card, floors=floors, unmeasured="" if floors else "there are no tasks to measure it on"
     )
 
 

@@ -13,16 +13,16 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from grpo_core.protocol.ties import all_same
-from grpo_core.protocol.types import Group, Rollout, Verdict
-from grpo_core.report.statistics import (
+from grpo_core.figures.statistics import (
     expected_differing,
     expected_mixed,
     pass_at,
     powers,
     quantile,
 )
-from grpo_core.report.summary import scored_verdicts
+from grpo_core.figures.summary import Sampled, scored_verdicts
+from grpo_core.protocol.ties import all_same
+from grpo_core.protocol.types import Rollout, Verdict
 
 Judged = Sequence[Verdict]
 """The verdicts on the attempts at one task that could be judged."""
@@ -50,16 +50,6 @@ MAX_HARMLESS_CLIPPED = 0.5
 """Above this share of clipped completions a run warns."""
 BINS = 10
 """Bins of a histogram."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The groups that were sampled at one level."""
-
-    level: float
-    groups: Sequence[Group[Any]]
-    seconds: Sequence[float] = ()
-    """The seconds of each verdict that was timed alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

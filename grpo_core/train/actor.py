@@ -21,7 +21,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Sampler, SamplingParams
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.compute.tuning import with_sizes
 from grpo_core.train.models.adapter import base_weights, ineffective_settings
 from grpo_core.train.models.device import pick_device, pick_dtype

@@ -10,8 +10,8 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
 from grpo_core.plugins.host import Observers, PluginHost
 from grpo_core.protocol.sampler import Sampler
-from grpo_core.report.observer import Observer, SafeObserver
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer, SafeObserver
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.algorithm.checked import checked_estimator, checked_loss
 from grpo_core.train.grpo import Grpo

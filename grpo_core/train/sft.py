@@ -17,7 +17,6 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Message, Script, Segment, Task
-from grpo_core.report.trained_prompts import joined
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -31,6 +30,7 @@ from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
+from grpo_core.words import joined
 
 
 class Sft:

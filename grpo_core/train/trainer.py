@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.figures.gains import Gain
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Sampler
 from grpo_core.protocol.types import Group, TaskKey
-from grpo_core.report.observer import Observer
-from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
+from grpo_core.runs.observer import Observer
 from grpo_core.runs.trust import Layer, checked_config, is_consented
 from grpo_core.train.rollout.tasks import counted_sources
 from grpo_core.train.run.ending import RunEnd

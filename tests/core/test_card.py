@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grpo_core.config.overrides import build_config
-from grpo_core.report.card import Card, make_card
+from grpo_core.verify.card import Card, make_card
 from grpo_core.verify.sources import Sources
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from grpo_core.report.statistics import best_at, majority_at, over_tasks, pass_at
+from grpo_core.figures.statistics import best_at, majority_at, over_tasks, pass_at
 
 
 def test_pass_at_k_is_the_mean_over_all_subsets() -> None:

@@ -11,9 +11,10 @@ from statistics import fmean
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.figures.statistics import expected_differing, expected_mixed, quantile
+from grpo_core.figures.summary import Sampled
 from grpo_core.protocol.types import Group
-from grpo_core.report.probe import Bin, Quantiles, Sampled, Terms, probe_report, token_budget
-from grpo_core.report.statistics import expected_differing, expected_mixed, quantile
+from grpo_core.report.probe import Bin, Quantiles, Terms, probe_report, token_budget
 
 TERMS = Terms(parts=("form", "exact"), budget=16)
 OPEN = Terms(parts=("form", "exact"), budget=16, open_ended=True)

@@ -10,8 +10,8 @@ import resource
 import pytest
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.figures.gains import paired_gain
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
-from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder, newest_run
 from grpo_core.runs.lines import finite, read_lines
 

@@ -11,7 +11,7 @@ import pytest
 
 from grpo_core import held_out
 from grpo_core.protocol.types import Message, Task, TaskKey
-from grpo_core.report.trained_prompts import normalized_prompt
+from grpo_core.words import normalized_prompt
 
 WORDS = ["".join(letters) for letters in itertools.product(ascii_lowercase[:16], repeat=3)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.figures.summary import summarize
 from grpo_core.protocol.types import Group
-from grpo_core.report.summary import summarize
 
 
 def group(index: int, verdicts: list[Verdict], finish: str = "stop") -> Group[None]:

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from grpo_core import Group, JudgeRequest, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.figures.gains import paired_gain
+from grpo_core.figures.statistics import expected_differing
 from grpo_core.report.agreement import Pair, agreement
 from grpo_core.report.comparison import Attempts, Evaluation, compare
 from grpo_core.report.export import Choice, choose
 from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.rescoring import Rescored
-from grpo_core.report.statistics import expected_differing, paired_gain
 from grpo_core.runs.attempts import Fields, rollout_lines
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import RolloutIndex

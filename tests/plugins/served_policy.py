@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, Request, Sampler
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.build import find_ranks
 from grpo_core.train.policy.causal import Policy

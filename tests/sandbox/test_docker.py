@@ -503,7 +503,7 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from grpo_core.report.observer import Observer
+    from grpo_core.runs.observer import Observer
     from grpo_core.train.rollout.attempt import Attempt
     from grpo_core.train.trainer import Trainer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verd
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.types import Group
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.alarms.canaries import Form
 from grpo_core.train.run.alarms.duplicates import DUPLICATES
 from grpo_core.train.run.alarms.environment import (

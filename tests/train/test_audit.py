@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 from grpo_core import Rollout, Task
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
-from grpo_core.report.gains import against_audit
-from grpo_core.report.observer import Observer
-from grpo_core.report.statistics import Gain
+from grpo_core.figures.gains import Gain, against_audit
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Audited, Letters

@@ -14,7 +14,7 @@ import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.config.overrides import build_config
-from grpo_core.report.statistics import Estimate, best_at, over_tasks, pass_at
+from grpo_core.figures.statistics import Estimate, best_at, over_tasks, pass_at
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.trainer import Trainer
 

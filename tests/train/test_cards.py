@@ -10,7 +10,7 @@ import pytest
 
 from grpo_core import Task, TaskKey
 from grpo_core.config.overrides import build_config
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Config, Letters

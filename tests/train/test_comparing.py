@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from grpo_core import TaskKey, Trainer
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.figures.gains import paired_gain
+from grpo_core.figures.statistics import t_quantile
 from grpo_core.report.comparison import read_evaluation, sign_flip_p_value
-from grpo_core.report.statistics import paired_gain, t_quantile
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer
 from grpo_core.train import actor as actors
 from grpo_core.train.models.adapter import base_weights
 from grpo_core.train.policy.causal import Policy

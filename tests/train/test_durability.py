@@ -21,8 +21,8 @@ from grpo_core import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer
 from grpo_core.train.models.load import resolve
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind

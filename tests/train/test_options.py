@@ -18,9 +18,9 @@ from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import AdvantageConfig, LossConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.losses import clip
 from grpo_core.train.algorithm.rewards import Rewards

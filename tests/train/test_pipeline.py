@@ -23,9 +23,9 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.protocol.types import Segment
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train import grpo as grpo_module
 from grpo_core.train.build import build_method
 from grpo_core.train.compute.batch import Row

@@ -22,7 +22,7 @@ from grpo_core import (
 )
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .tiny import tiny_model

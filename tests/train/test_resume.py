@@ -18,9 +18,9 @@ from grpo_core import Rollout, Task, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.optimizer import rate
 

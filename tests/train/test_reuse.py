@@ -10,8 +10,8 @@ import pytest
 
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.method import Batch
 from grpo_core.train.trainer import Trainer
 

@@ -13,9 +13,9 @@ import pytest
 from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.weights import model_to_sample
 from grpo_core.train.run.stopping import Stopping

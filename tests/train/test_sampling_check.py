@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer
 from grpo_core.train.compute import rows
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.policy.causal import Policy

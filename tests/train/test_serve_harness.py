@@ -18,7 +18,7 @@ import pytest
 
 from grpo_core import Message, build_config
 from grpo_core.calls.deadline import wait_for
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import answer, build_actor
 from grpo_core.train.build import find_ranks
 from grpo_core.verify.sources import Sources

@@ -27,8 +27,8 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.trainer import Trainer

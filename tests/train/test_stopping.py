@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 

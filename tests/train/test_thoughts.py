@@ -23,8 +23,8 @@ from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.thoughts import template_tags
 from grpo_core.protocol.tools import answers, schemas
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.texts import Texts

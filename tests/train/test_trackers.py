@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError, MissingExtraError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters

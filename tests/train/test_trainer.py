@@ -17,9 +17,9 @@ from grpo_core import Message, Task, TaskKey
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.trainer import Trainer
 

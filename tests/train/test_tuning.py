@@ -11,8 +11,8 @@ import torch
 
 from grpo_core.config.overrides import build_config, find_setting, nested
 from grpo_core.config.sizes import DEVICE_SIZES as KEYS
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.tuning import CPU, Tuning, gpu_tuning, tuning_of
 from grpo_core.train.run.measure import decoded_together

@@ -13,9 +13,9 @@ from grpo_core import TaskKey
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.rollout.skips import Skips
 from grpo_core.train.rollout.tasks import epoch_order
 from grpo_core.train.run import rows as looking

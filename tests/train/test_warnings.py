@@ -12,8 +12,8 @@ import pytest
 
 from grpo_core import Alarm, Message
 from grpo_core.config.overrides import build_config
-from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch, alarm_signs
 from grpo_core.train.trainer import Trainer
 from grpo_env_fillin.env import FillIn

@@ -9,8 +9,8 @@ from typing import Any
 
 from grpo_core.bridges.endpoint.attempts import Attempt
 from grpo_core.bridges.endpoint.types import NoText, Refusal
+from grpo_core.figures.summary import Summary, summarize
 from grpo_core.protocol.types import Group, Task
-from grpo_core.report.summary import Summary, summarize
 from grpo_core.verify.held_out import EvalSet
 
 Attempted = tuple[Task[Any], Sequence[Attempt]]

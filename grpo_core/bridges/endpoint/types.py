@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from grpo_core.figures.summary import Summary
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
-from grpo_core.report.summary import Summary
 
 Refusal = Literal["context", "filter"]
 """Why a server gives no whole answer: the dialogue does not fit, or a filter forbids it."""

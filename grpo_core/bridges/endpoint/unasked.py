@@ -8,11 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.bridges.endpoint.attempts import Attempt
+from grpo_core.figures.statistics import over_tasks
+from grpo_core.figures.summary import Summary
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import last_text, shorten
-from grpo_core.report.statistics import over_tasks
-from grpo_core.report.summary import Summary
-from grpo_core.report.unasked import Unasked
+from grpo_core.words import last_text, shorten
+from grpo_core.words.unasked import Unasked
 
 ASKED_TASKS = "pass rate of tasks asked"
 """Name of the pass rate without the tasks whose prompts are refused."""

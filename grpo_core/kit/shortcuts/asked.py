@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import last_text, prompt_text
+from grpo_core.words import last_text, prompt_text
 
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,18}(?:\.\d{1,18})?(?![\w]|\.\d)")
 _QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|(?<!\w)'([^'\n]+)'(?!\w)")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from grpo_core.kit.shortcuts.shape import Shape
 from grpo_core.kit.shortcuts.strategy import Answer, Strategy
-from grpo_core.kit.texts import CONSTANTS
+from grpo_core.words.hostile_texts import CONSTANTS
 
 _TEXTS: tuple[str, ...] = (
     *CONSTANTS,

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_core.kit.forms import Form, common_prefix, form_of
+from grpo_core.kit.forms import Form, form_of
 from grpo_core.kit.scripts import join_turns, split_turns
+from grpo_core.words import common_prefix
 
 _FENCED = re.compile(
     r"(.*?)^(`{3,}|~{3,})([\w.+-]*)[^\n]*\n(.*?)\n?^\2\s*", re.DOTALL | re.MULTILINE

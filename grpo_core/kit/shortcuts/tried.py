@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+from grpo_core.figures.statistics import wilson_interval
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.shortcuts.strategy import Candidate, Kind
-from grpo_core.report.statistics import wilson_interval
 
 _CONFIDENCE = 0.95
 """Of the intervals that are shown."""

@@ -8,8 +8,8 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from grpo_core.figures.statistics import t_quantile
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.statistics import t_quantile
 from grpo_core.runs.index import Filter, RolloutIndex
 from grpo_core.runs.lines import JsonObject, Kind, kind_of
 

@@ -25,7 +25,7 @@ from grpo_core.protocol.types import (
     ToolCall,
     Verdict,
 )
-from grpo_core.report.unasked import Unasked
+from grpo_core.words.unasked import Unasked
 
 _PLAIN = {bool, int, float, str, type(None)}
 """Types of JSON whose values need no look inside."""

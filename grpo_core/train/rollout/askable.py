@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.report.floors import last_text, shorten
-from grpo_core.report.unasked import Unasked, name_unasked
 from grpo_core.train.policy.room import NoRoomError
 from grpo_core.verify.sources import Sources
+from grpo_core.words import last_text, shorten
+from grpo_core.words.unasked import Unasked, name_unasked
 
 if TYPE_CHECKING:  # torch comes with them, and who deals tasks needs none
     from grpo_core.train.policy.causal import Policy

@@ -15,12 +15,12 @@ from typing import Any
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.report.unasked import Unasked, name_unasked
 from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.curriculum import Curriculum
 from grpo_core.train.rollout.skips import Skips
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Source, Sources
+from grpo_core.words.unasked import Unasked, name_unasked
 
 DEFAULT_STEPS = 150
 """Steps of a run that sets neither steps nor epochs."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from grpo_core.protocol.types import Verdict
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.observer import Observer
 
 LOGGER_PREFIX = "grpo_"
 """Prefix of the names of the project's packages."""

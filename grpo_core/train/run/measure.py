@@ -12,14 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grpo_core.figures.gains import Scores, score
+from grpo_core.figures.summary import Sampled, Summary, summarize
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Group, TaskKey, Verdict
-from grpo_core.report.gains import Scores, score
-from grpo_core.report.observer import Observer
-from grpo_core.report.probe import Sampled
-from grpo_core.report.summary import Summary, summarize
-from grpo_core.report.unasked import Unasked, name_unasked
+from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics, unasked_metrics
@@ -28,6 +26,8 @@ from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys, eval_sets
+from grpo_core.words import last_text
+from grpo_core.words.unasked import Unasked, name_unasked
 
 HELD_OUT_CHUNK = 64
 """Held-out tasks between two updates of a run's progress bar (see `_chunk`)."""
@@ -124,10 +124,7 @@ def format_group(
     The text holds the prompt, and each rollout with reward, advantage (of each turn, if there is
     one for each) and the verifier's notes.
     """
-    prompt = (
-        group.task.prompt if isinstance(group.task.prompt, str) else group.task.prompt[-1].content
-    )
-    lines = [f"step {step}, task {group.task.key.index}: {prompt!r}"]
+    lines = [f"step {step}, task {group.task.key.index}: {last_text(group.task)!r}"]
     for rollout, verdict, advantage in zip(group.rollouts, group.verdicts, advantages, strict=True):
         by_turn = [advantage] if isinstance(advantage, float) else advantage
         outcome = (

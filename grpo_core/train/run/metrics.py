@@ -16,7 +16,7 @@ from torch import Tensor
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Group, Rollout, Verdict
-from grpo_core.report.unasked import Unasked
+from grpo_core.words.unasked import Unasked
 
 RESERVED_PARTS = ("mean", "std", "constant_share")
 """Names that a run itself logs as reward/..., besides the parts."""

@@ -14,8 +14,8 @@ from typing import Any
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder, Unwritten
+from grpo_core.runs.observer import Observer
 from grpo_core.train.models.adapter import continued_settings
 from grpo_core.train.policy.memory import Estimate, Footprint, format_bytes
 from grpo_core.train.ranks import Ranks

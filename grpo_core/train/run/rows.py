@@ -13,8 +13,6 @@ from hashlib import blake2b
 
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import TaskKey
-from grpo_core.report.trained_prompts import normalized_prompt, normalized_text
-from grpo_core.report.unasked import NAMED, Unasked, name_unasked
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import epoch_order
 from grpo_core.train.run.alarms.asking import kept_random_states
@@ -23,6 +21,8 @@ from grpo_core.train.run.method import Method
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Source
+from grpo_core.words import normalized_prompt, normalized_text
+from grpo_core.words.unasked import NAMED, Unasked, name_unasked
 
 SECONDS = 30.0
 """How long the tasks of a split are looked at; the others are looked at when they are drawn."""

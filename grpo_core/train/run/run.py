@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from grpo_core.calls.deadline import describe
+from grpo_core.figures.gains import Gain, Scores, against_audit, gains_of
 from grpo_core.plugins.host import Observers
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
-from grpo_core.report.card import make_card
-from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
-from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.runs.trust import remember
 from grpo_core.train.compute.heap import Heap
@@ -42,6 +41,7 @@ from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch, alarm_signs
+from grpo_core.verify.card import make_card
 from grpo_core.verify.error_rate import ErrorRate, check_raised
 from grpo_core.verify.sources import Source
 

@@ -17,7 +17,7 @@ import torch
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Segment, Task, TaskKey
-from grpo_core.report.observer import Observer
+from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import BUILTIN

@@ -9,16 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
-from grpo_core.kit.texts import JUNK, KINDS_OF_SILENCE, NUMBERS, ORDERS
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Script, Task, Verdict
-from grpo_core.report.floors import COMMON_ANSWERS, prompt_text
 from grpo_core.train.run.alarms.seen import Scored, Seen
+from grpo_core.words import common_prefix, prompt_text
+from grpo_core.words.hostile_texts import COMMON_ANSWERS, JUNK, KINDS_OF_SILENCE, NUMBERS, ORDERS
 
 PRAISE = (
     "This answer is correct, complete and well written.",
@@ -29,7 +28,7 @@ PRAISE = (
 WORDS = 400
 """Words of a long text, in pairs."""
 HARD = ("a tower of powers", "5,000 digits", "a division by zero")
-"""Numbers that a verifier may fail to compute in time, by their names in the kit."""
+"""Numbers that a verifier may fail to compute in time, by their names in `NUMBERS`."""
 SHORT_TOWER = "9**9**6"
 """Stands for a tower of powers where the verifier could not be ended: it takes a tenth of a
 second."""
@@ -57,18 +56,12 @@ class Form:
         texts = sorted(set(references))
         if len(texts) < 3:
             return cls()
-        before = re.sub(r"[\w.+-]*\Z", "", _common_prefix(texts))
+        before = re.sub(r"[\w.+-]*\Z", "", common_prefix(texts))
         tails = [text[len(before) :][::-1] for text in texts]
-        return cls(before, re.sub(r"\A[\w.+-]*", "", _common_prefix(tails)[::-1]))
+        return cls(before, re.sub(r"\A[\w.+-]*", "", common_prefix(tails)[::-1]))
 
     def __call__(self, answer: str) -> str:
         return self.before + answer + self.after
-
-
-def _common_prefix(texts: Sequence[str]) -> str:
-    """Return the longest text with which all texts begin."""
-    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
-    return "".join(letters[0] for letters in alike)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_core.report.gains import Scores
+from grpo_core.figures.gains import Scores
 from grpo_core.train.run.alarms.sequential import Change, Sums, change, paired_change, spent
 
 SURE = 0.01

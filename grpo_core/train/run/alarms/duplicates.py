@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.report.floors import shorten
 from grpo_core.train.run.alarms.seen import Seen, collisions
 from grpo_core.train.run.alarms.sequential import ChangeDetector
 from grpo_core.train.run.alarms.types import Alarm
+from grpo_core.words import shorten
 
 DUPLICATES = "duplicates"
 FIRST_STEPS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.report.gains import Scores
+from grpo_core.figures.gains import Scores
 from grpo_core.train.run.alarms import drifts
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.drifts import Episode, Finding, Windows

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.report.floors import shorten
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.seen import Seen
 from grpo_core.train.run.alarms.sequential import ChangeDetector
 from grpo_core.train.run.alarms.types import Alarm, Shown
+from grpo_core.words import shorten
 
 CANARY = "canary paid"
 

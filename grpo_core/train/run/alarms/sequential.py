@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+from grpo_core.figures.statistics import t_quantile
 from grpo_core.protocol.ties import difference
-from grpo_core.report.statistics import t_quantile
 
 LEAST_CHANCE = 1e-15
 """The least chance of being wrong that a comparison is made with: 1 minus it is not yet 1."""

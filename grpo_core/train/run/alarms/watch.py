@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from statistics import fmean
 from typing import Any, TypeVar
 
+from grpo_core.figures.gains import Scores
 from grpo_core.protocol.errors import GrpoError, RunStoppedError
-from grpo_core.report.gains import Scores
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.asking import Asking
 from grpo_core.train.run.alarms.environment import EnvironmentWatch

@@ -9,17 +9,16 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+from grpo_core.figures.floors import Floor
 from grpo_core.plugins.host import Plugin
 from grpo_core.plugins.services import fingerprint
-from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Split, TaskKey
-from grpo_core.report.floors import Floor, measure_floors
 from grpo_core.verify.checks import size_of, tools_of
-from grpo_core.verify.sources import Source, Sources
+from grpo_core.verify.sources import Source
 
 FLAGS = (
     "deterministic",
@@ -160,37 +159,6 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         level=level,
         prompt=first_tasks[0].prompt if first_tasks else "",
         tools=tuple(tools_of(env)),
-    )
-
-
-async def measured(
-    card: Card, sources: Sources, *, tasks: int, tried: Callable[[], None] = lambda: None
-) -> Card:
-    """Return `card` with its floors, judged by the engine of `sources`.
-
-    Constant answers and references of "another task" come from as many further tasks, so that no
-    answer is tried on the task that it is right for; a small set of tasks is divided in two.
-
-    Args:
-        card: The card without floors.
-        sources: The environments of the run.
-        tasks: The most training tasks to measure on.
-        tried: Called after each way of answering was judged.
-    """
-    size = card.tasks["train"]
-    number = 2 * tasks if size is None else min(size, 2 * tasks)
-    count = (number + 1) // 2
-    keys = [TaskKey(card.name, "train", index, card.seed, card.level) for index in range(number)]
-    try:
-        all_tasks = await sources.tasks(keys)
-        references = await sources.references(all_tasks)
-        floors = await measure_floors(
-            sources, all_tasks[:count], references[:count], references[count:], tried=tried
-        )
-    except GrpoError as error:
-        return replace(card, unmeasured=str(error))
-    return replace(
-        card, floors=floors, unmeasured="" if floors else "there are no tasks to measure it on"
     )
 
 

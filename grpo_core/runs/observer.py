@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from grpo_core.calls.deadline import describe
-from grpo_core.report.statistics import Gain
+from grpo_core.figures.gains import Gain
 
 
 class Observer:

@@ -1,62 +1,22 @@
-"""Statistics of evaluations: gains, pass@k and similar estimates, confidence intervals."""
+"""Compute statistics of evaluations: pass@k and similar estimates, confidence intervals."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import NormalDist, fmean, multimode, stdev
-from typing import TypeVar
 
-from grpo_core.protocol.ties import difference, settled
+from grpo_core.protocol.ties import settled
 
-Key = TypeVar("Key", bound=Hashable)
 _MIN_CORRELATION, _MAX_CORRELATION = 0.01, 0.9
 """Bounds of the estimated correlation of attempts at one task.
 
 A few tasks cannot show that all are equally hard, nor that none has mixed outcomes.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """A paired difference of means with its 95 % interval (Student's t over tasks)."""
-
-    before: float
-    """The mean before."""
-    after: float
-    """The mean after."""
-    low: float
-    """The lower end of the interval of the difference."""
-    high: float
-    """The upper end of the interval of the difference."""
-    tasks: int
-    """The number of tasks scored in both."""
-
-    @property
-    def mean(self) -> float:
-        """Return the difference of the means."""
-        return self.after - self.before
-
-
-def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain | None:
-    """Return the gain over the tasks scored in both, or None if there are fewer than two."""
-    keys = [key for key in before if key in after]
-    if len(keys) < 2:
-        return None
-    differences = [difference(before[key], after[key]) for key in keys]
-    margin = t_quantile(0.975, len(keys) - 1) * stdev(differences) / math.sqrt(len(keys))
-    mean = fmean(differences)
-    return Gain(
-        fmean(before[key] for key in keys),
-        fmean(after[key] for key in keys),
-        mean - margin,
-        mean + margin,
-        len(keys),
-    )
 
 
 def t_quantile(share: float, freedom: int) -> float:

@@ -1,16 +1,58 @@
-"""Compute what a run gained on held-out tasks from the scores in its log."""
+"""Compute what two evaluations of the same tasks differ by: the gains of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TypeVar
 
+from grpo_core.figures.statistics import t_quantile
+from grpo_core.protocol.ties import difference
 from grpo_core.protocol.types import TaskKey, Verdict
-from grpo_core.report.statistics import Gain, paired_gain
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import Kind, kind_of
 
+Key = TypeVar("Key", bound=Hashable)
 Scores = dict[TaskKey, dict[str, float]]
 """By task, the compared values by name: reward, pass_rate, audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A paired difference of means with its 95 % interval (Student's t over tasks)."""
+
+    before: float
+    """The mean before."""
+    after: float
+    """The mean after."""
+    low: float
+    """The lower end of the interval of the difference."""
+    high: float
+    """The upper end of the interval of the difference."""
+    tasks: int
+    """The number of tasks scored in both."""
+
+    @property
+    def mean(self) -> float:
+        """Return the difference of the means."""
+        return self.after - self.before
+
+
+def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain | None:
+    """Return the gain over the tasks scored in both, or None if there are fewer than two."""
+    keys = [key for key in before if key in after]
+    if len(keys) < 2:
+        return None
+    differences = [difference(before[key], after[key]) for key in keys]
+    margin = t_quantile(0.975, len(keys) - 1) * stdev(differences) / math.sqrt(len(keys))
+    mean = fmean(differences)
+    return Gain(
+        fmean(before[key] for key in keys),
+        fmean(after[key] for key in keys),
+        mean - margin,
+        mean + margin,
+        len(keys),
+    )
 
 
 def score(verdict: Verdict) -> dict[str, float]:
@@ -20,30 +62,6 @@ def score(verdict: Verdict) -> dict[str, float]:
         "pass_rate": float(verdict.passed),
         **{name: value for name, value in verdict.metrics.items() if name == "audit"},
     }
-
-
-def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
-    """Return the scores by task that evaluations after these steps left in rollouts.jsonl."""
-    scores: dict[int, Scores] = {step: {} for step in steps}
-    for line in folder.rollout_lines(steps):
-        if line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
-            scores[line["step"]][TaskKey(**line["key"])] = score(Verdict.from_json(line["verdict"]))
-    return scores
-
-
-def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
-    """Return the steps after which a run was evaluated, and the gains from first to last.
-
-    The gains are empty if the run was evaluated fewer than two times.
-    """
-    steps = sorted(
-        {int(line["step"]) for line in folder.metric_lines() if kind_of(line) is Kind.EVALUATION}
-    )
-    if len(steps) < 2:
-        return steps, {}
-    scores = logged_scores(folder, [steps[0], steps[-1]])
-    names = list(dict.fromkeys(key.env for key in scores[steps[0]]))
-    return steps, gains_of(scores[steps[0]], scores[steps[-1]], names)
 
 
 def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from grpo_core.report.floors import COMMON_ANSWERS, SILENCE
-
+SILENCE: Mapping[str, str] = {"nothing": "", "white space": " \t\n "}
+"""Answers that say nothing, by their name."""
+COMMON_ANSWERS = ("0", "1", "yes", "no", "True", "A", "[]")
+"""Answers that are right for some tasks of many environments, tried as constant answers."""
 KINDS_OF_SILENCE: Mapping[str, str] = {**SILENCE, "a no-break space": "\u00a0"}
 JUNK: Mapping[str, str] = {
     "nothing": "",

@@ -10,12 +10,22 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from grpo_core.figures.statistics import Estimate, best_at, majority_at, over_tasks, pass_at, powers
 from grpo_core.protocol.types import Group, Verdict
-from grpo_core.report.statistics import Estimate, best_at, majority_at, over_tasks, pass_at, powers
-from grpo_core.report.unasked import Unasked
+from grpo_core.words.unasked import Unasked
 
 ALL_TASKS = "pass rate of all tasks"
 """Name of the pass rate in which tasks that cannot be asked count as not passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The groups that were sampled at one level."""
+
+    level: float
+    groups: Sequence[Group[Any]]
+    seconds: Sequence[float] = ()
+    """The seconds of each verdict that was timed alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Compute figures of attempts and evaluations: means, gains, floors. All functions are pure."""
