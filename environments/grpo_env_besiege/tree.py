@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grpo_core.extract import parse_integer
+from grpo_core.words import cut
 from grpo_env_besiege.blocks import BLOCKS, ROOT
 
 Stage = Literal["file", "structure", "size", "spatial", "task"]
@@ -151,8 +152,7 @@ def _parse_integer(value: object) -> int | None:
 
 def _abbreviate(value: object, *, most: int = 80) -> str:
     """Return a value as JSON, cut off if it is longer than `most` characters."""
-    text = json.dumps(value, ensure_ascii=True, default=str)
-    return text if len(text) <= most else f"{text[:most]}..."
+    return cut(json.dumps(value, ensure_ascii=True, default=str), most)
 
 
 def to_json(tree: Tree) -> str:

@@ -8,6 +8,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_core.words import cut
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -37,8 +39,7 @@ class Fault:
     @property
     def sentence(self) -> str:
         """Return what is paid, how well, and why."""
-        shown = self.constant
-        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+        shown = cut(self.constant, _SHOWN)
         return f"{shown!r} earns {self.share:.0%} at level {self.level:g}: {self.fault}"
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from grpo_core.words import fit
+
 REDACTED = "[redacted]"
 LEAST_SECRET_CHARS = 4
 """Shorter values are not secrets, and replacing them would make every message unreadable."""
@@ -63,7 +65,7 @@ class Redactor:
             shown = _without_beginning(shown, value)  # the text may have been cut before
         for pattern, replacement in _PATTERNS:
             shown = pattern.sub(replacement, shown)
-        return shown if len(shown) <= max_chars else f"{shown[: max_chars - 3]}..."
+        return fit(shown, max_chars)
 
 
 def _in_base64(secret: str) -> str:

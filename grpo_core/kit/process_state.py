@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+from grpo_core.words import cut
+
 _LONGEST = 60
 """Characters of a value in a message."""
 _SHARED_MODULES = (json, math, os, random, re, socket, subprocess, time)
@@ -156,9 +158,7 @@ def _working_directory() -> str:
 
 
 def _cut(value: str | None) -> str:
-    if value is None:
-        return "unset"
-    return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
+    return "unset" if value is None else repr(cut(value, _LONGEST))
 
 
 async def seeded_generators(judge: Callable[[], Awaitable[None]]) -> list[str]:

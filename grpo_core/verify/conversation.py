@@ -20,6 +20,7 @@ from grpo_core.verify.checks import check_opening, check_reply
 from grpo_core.verify.hosts import Host
 from grpo_core.verify.judging import Ask, ReplayError, describe_failure
 from grpo_core.verify.pool import WorkerLostError
+from grpo_core.words import cut
 
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
@@ -410,5 +411,4 @@ def _shown(messages: Sequence[Message], number: int) -> str:
     if number >= len(messages):
         return "nothing"
     message = messages[number]
-    text = message.content if len(message.content) <= 100 else f"{message.content[:100]}..."
-    return f"{message.role}: {text!r}"
+    return f"{message.role}: {cut(message.content, 100)!r}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.types import Verdict
+from grpo_core.words import cut
 
 _REASONS_SHOWN = 3
 """How many of the most common reasons the message lists."""
@@ -103,4 +104,4 @@ def _most_common(reasons: Sequence[str]) -> str:
 
 def _first_line(error: str) -> str:
     line = error.strip().splitlines()[0] if error.strip() else "(no reason given)"
-    return line if len(line) <= _MAX_REASON_CHARACTERS else line[:_MAX_REASON_CHARACTERS] + "..."
+    return cut(line, _MAX_REASON_CHARACTERS)

@@ -9,6 +9,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from grpo_core.words import fit
+
 _MAX_SHOWN_CHARS = 80
 _MAX_SHOWN_ERRORS = 5
 TAG = "<{}>"
@@ -144,4 +146,4 @@ def _shown(value: Any) -> str:
 
 def _cut(text: str) -> str:
     """Return a text, or its beginning if it is long."""
-    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[: _MAX_SHOWN_CHARS - 3]}..."
+    return fit(text, _MAX_SHOWN_CHARS)

@@ -28,6 +28,7 @@ from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, append_line, finite, writing
 from grpo_core.runs.log import LineLog
 from grpo_core.runs.seal import FORMAT, DamagedError, check_format, read_sealed, seal
+from grpo_core.words import fit
 
 SETTINGS = "evaluation.json"
 """The file with the settings that decide what the attempts are."""
@@ -173,5 +174,4 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return "not set" if value is None else text if len(text) <= 80 else f"{text[:77]}..."
+    return "not set" if value is None else fit(json.dumps(value), 80)

@@ -20,6 +20,7 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.alarms.asking import kept_random_states
 from grpo_core.verify.playing import play, turns_of
+from grpo_core.words import fit
 
 _TASKS = 4
 """How many tasks of each environment are tried."""
@@ -223,5 +224,4 @@ def _subject(lost: _Lost) -> str:
 
 
 def _shown(script: Script) -> str:
-    text = " ".join(turns_of(script))
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+    return repr(fit(" ".join(turns_of(script)), 80))
