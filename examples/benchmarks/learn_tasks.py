@@ -29,9 +29,9 @@ from small import make_model, passed_tasks, pieces, train_or_read
 
 from grpo_core import TaskKey
 from grpo_core.config.overrides import parse_setting
+from grpo_core.figures.gains import paired_gain
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
-from grpo_core.figures.gains import paired_gain
 
 POINTS, MINUTES = 0.1, 30.0
 TEXTS = 2000
