@@ -96,6 +96,7 @@ def test_what_network_and_server_fail_at_is_repeated_and_then_an_error(
     assert (again["usage"]["retries"], again["errors"]) == (2, {})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("status", "message", "kind"),
     [

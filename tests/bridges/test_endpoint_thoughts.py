@@ -127,6 +127,7 @@ def test_tokens_of_thoughts_count_as_written_however_a_server_counts_them(
     assert (read.tokens, read.usage.completion_tokens) == (written, written)
 
 
+@pytest.mark.slow
 def test_an_evaluation_whose_answers_are_all_thoughts_says_so_and_keeps_them(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_thoughts_of_each_turn_are_kept_and_not_sent_back(
     )
 
 
+@pytest.mark.slow
 def test_thoughts_before_the_turns_of_an_agent_are_kept(endpoint: Endpoint, tmp_path: Path) -> None:
     """The agent's client sends back what was said without them."""
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import collections
 import decimal
-import functools
 import io
 import json
 import locale
 import os
-import pickle
 import platform
 import random
 import re
@@ -19,14 +15,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unicodedata
-import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -96,23 +90,8 @@ class Sum(Environment[int]):
 # Tasks
 
 
-class SeedPlusIndex(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        offset = 10**6 if key.split == "eval" else 0
-        return self.asked(
-            key,
-            *self.drawn(replace(key, split="train"), random.Random(key.seed + key.index + offset)),
-        )
-
-
 class GlobalRandom(Sum):
     def task(self, key: TaskKey) -> Task[int]:
-        return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
-
-
-class SeedsGlobalRandom(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        random.seed(repr(key))
         return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
 
 
@@ -136,20 +115,6 @@ class SetOrder(Sum):
     def task(self, key: TaskKey) -> Task[int]:
         task = super().task(key)
         return replace(task, prompt=f"{task.prompt} Think of {' and '.join(_FRUITS)}.")
-
-
-class SecretInPrompt(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        return replace(task, prompt=f"{task.prompt} (solution: {task.data})")
-
-
-class EvalFarAhead(Sum):
-    """Held-out tasks are training tasks of a later index."""
-
-    def task(self, key: TaskKey) -> Task[int]:
-        there = replace(key, split="train", index=key.index + 10**6) if key.split == "eval" else key
-        return replace(super().task(there), key=key)
 
 
 class EvalFurtherOn(Sum):
@@ -196,17 +161,6 @@ class Twice(Sum):
         )
 
 
-class LeaksRows(Rows):
-    """The last training rows are held out, too."""
-
-    def row(self, key: TaskKey) -> TaskKey:
-        return (
-            replace(key, split="train", index=390 + key.index)
-            if key.split == "eval" and key.index < 10
-            else key
-        )
-
-
 class NoSize(Rows):
     def size(self, split: str) -> int:
         raise OSError("no such table")
@@ -217,41 +171,6 @@ class RaisesOnHeldOut(Sum):
         if key.split == "eval":
             raise KeyError("eval")
         return super().task(key)
-
-
-class RaisesWhenHard(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        return self.asked(key, 1 // (1 - int(key.level)), 2) if key.level else super().task(key)
-
-
-class Unpicklable(Sum):
-    def task(self, key: TaskKey) -> Task[Any]:
-        task = super().task(key)
-        return replace(task, data=_Locked(task.data))
-
-    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
-        return super().scored(replace(task, data=task.data.value), answer)
-
-    def reference(self, task: Task[Any]) -> str:
-        return f"<answer>{task.data.value}</answer>"
-
-    def cheats(self, task: Task[Any]) -> Sequence[str]:
-        return super().cheats(replace(task, data=task.data.value))
-
-
-class _Locked:
-    def __init__(self, value: int) -> None:
-        self.value, self.lock = value, threading.Lock()
-
-
-class IdenticalLevels(Sum):
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=0.5), rng)
-
-
-class FallingLevels(Sum):
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=1 - key.level), rng)
 
 
 class EvalInTrain(Sum):
@@ -290,30 +209,6 @@ class SubstringMatch(Sum):
         return ()
 
 
-class Evaluates(Sum):
-    def extracted(self, text: str) -> int | None:
-        block = xml_tag(text, tag="answer")
-        try:
-            value = (
-                eval(block.content[:50], {"__builtins__": {}})
-                if block and "**" not in block.content
-                else None
-            )
-        except Exception:  # noqa: BLE001 - the fault is another one
-            return None
-        return value if isinstance(value, int) else None
-
-
-class PaysAnyNumber(Sum):
-    """Only `passed`, which no run maximises, looks at the task."""
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(
-            verdict, rewards={name: Reward(float(answer is not None)) for name in self.parts}
-        )
-
-
 class Tolerance(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         close = answer is not None and abs(answer - task.data) <= 0.01 * task.data
@@ -327,12 +222,6 @@ class LastNumberWins(Sum):
 
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return ()
-
-
-class AnyBlockWins(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        right = f"<answer>{task.data}</answer>" in rollout.text
-        return self.scored(task, task.data if right else None)
 
 
 class EndingIgnored(Sum):
@@ -357,95 +246,6 @@ class AboveRange(Sum):
         return replace(
             verdict, rewards={**verdict.rewards, "exact": Reward(2.0 if verdict.passed else 0.0)}
         )
-
-
-class HangsOnAMegabyte(Sum):
-    def extracted(self, text: str) -> int | None:
-        if sum(a == b for a in text[:20_000] for b in text[:20_000]) < 0:
-            return None
-        return super().extracted(text)
-
-
-class ExponentialPattern(Sum):
-    def extracted(self, text: str) -> int | None:
-        return (
-            super().extracted(text)
-            if re.match(r"\s*<answer>(\d+\s*)*</answer>\s*$", text)
-            else None
-        )
-
-
-class Counts(Sum):
-    """State between calls."""
-
-    judged = 0
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.judged += 1
-        return super().scored(task, answer if self.judged % 3 else None)
-
-
-class MutableDefault(Sum):
-    def verify(self, task: Task[int], rollout: Rollout, seen: set[str] = set()) -> Verdict:  # noqa: B006 - the fault
-        verdict = super().verify(task, rollout)
-        if rollout.text in seen:
-            return replace(
-                verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False
-            )
-        seen.add(rollout.text)
-        return verdict
-
-
-class RunningMean(Sum):
-    """What is long depends on the mean length of all replies so far."""
-
-    letters = replies = 0
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        self.letters += len(rollout.text)
-        self.replies += 1
-        verdict = super().verify(task, rollout)
-        if len(rollout.text) * self.replies <= 2 * self.letters:
-            return verdict
-        return replace(
-            verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False
-        )
-
-
-class ChangesTheTask(Sum):
-    def task(self, key: TaskKey) -> Task[Any]:
-        task = super().task(key)
-        return replace(task, data=[task.data])
-
-    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
-        verdict = super().scored(replace(task, data=task.data[-1]), answer)
-        if answer is not None:
-            task.data.append(answer)
-        return verdict
-
-    def reference(self, task: Task[Any]) -> str:
-        return f"<answer>{task.data[0]}</answer>"
-
-    def cheats(self, task: Task[Any]) -> Sequence[str]:
-        return (str(task.data[0]),)
-
-
-class PartMissing(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return (
-            verdict
-            if verdict.passed
-            else replace(verdict, rewards={"format": verdict.rewards["format"]})
-        )
-
-
-class Swallows(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        try:
-            return super().verify(task, rollout)
-        except Exception:  # noqa: BLE001 - the fault
-            return Verdict({"format": Reward(0.0), "exact": Reward(0.0)})
 
 
 class HashOfText(Sum):
@@ -485,73 +285,9 @@ class PaysForSilence(Sum):
         )
 
 
-class NeedsAMessage(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        return self.scored(task, self.extracted(rollout.messages[-1].content))
-
-
-class AlwaysForty(Sum):
-    """One answer is right nearly everywhere."""
-
-    levels = False
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        return Task(
-            key,
-            f"Is {one} + {two} more than 4? Write <answer>1</answer> for yes, <answer>0</answer> for no.",
-            int(one + two > 4),
-        )
-
-
 class BlindToTheTask(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         return super().scored(task, task.data if answer is not None and answer > 100 else answer)
-
-
-class WrongReference(Sum):
-    def reference(self, task: Task[int]) -> str:
-        return f"The answer is {task.data}."
-
-
-class AcceptsNaN(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="answer")
-        content = (
-            block.content.strip()
-            if block is not None and not rollout.text[block.end :].strip()
-            else ""
-        )
-        try:
-            value = float(content) if len(content) < 20 and content.isascii() else None
-        except ValueError:
-            value = None
-        right = value is not None and not abs(value - task.data) > 0
-        return Verdict(
-            {"format": Reward(float(value is not None)), "exact": Reward(float(right))},
-            passed=right,
-            answer=None if value is None else content,
-        )
-
-
-class RecursesOnNesting(Sum):
-    def extracted(self, text: str) -> int | None:
-        if "[" in text:
-            json.loads(
-                text.replace("<answer>", "").replace("</answer>", "")
-                if text.count("[") > 100
-                else "1"
-            )
-        return super().extracted(text)
-
-
-class EncodesStrictly(Sum):
-    def extracted(self, text: str) -> int | None:
-        return super().extracted(text.encode().decode())
-
-
-class CheatPays(Sum):
-    def extracted(self, text: str) -> int | None:
-        return super().extracted(text if "</answer>" in text else f"{text}</answer>")
 
 
 class MutantPays(Sum):
@@ -560,27 +296,8 @@ class MutantPays(Sum):
         return super().scored(task, task.data if carried else answer)
 
 
-class CanaryPays(Sum):
-    def canaries(self) -> Sequence[Task[Any]]:
-        return (
-            Task(TaskKey("sum", "train", 0), "What is the sum? Write <answer>N</answer>.", None),
-        )
-
-    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
-        return super().scored(
-            replace(task, data=answer if task.data is None else task.data), answer
-        )
-
-
 class PartsOutside(Sum):
     reward_range = (0.5, 0.5)
-
-
-class Echoing(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        return self.scored(
-            task, task.data if "What is" in rollout.text else self.extracted(rollout.text)
-        )
 
 
 class Taskless(Sum):
@@ -589,26 +306,6 @@ class Taskless(Sum):
 
 
 # What judging does beside judging
-
-
-class UsesTheNetwork(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        with socket.socket() as looked_up:
-            looked_up.settimeout(0.05)
-            looked_up.connect_ex(("127.0.0.1", 9))
-        return super().scored(task, answer)
-
-
-class LeavesProcesses(Sum):
-    started = 0
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if (
-            os.environ.get("PYTHONHASHSEED") == SECOND and self.started < 40
-        ):  # the second process alone is watched, and ended
-            self.started += 1
-            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
-        return super().scored(task, answer)
 
 
 DAEMON_NOTE = "NLTK_DATA"
@@ -642,12 +339,6 @@ class EndsElsewhere(Sum):
         return super().scored(task, answer)
 
 
-class SetsAVariable(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        os.environ["SUMS_LAST"] = rollout.text[:20].replace("\0", "")
-        return super().verify(task, rollout)
-
-
 class QuietUntilItCanRead(Sum):
     """Output stays redirected until a reply can be read again."""
 
@@ -659,44 +350,11 @@ class QuietUntilItCanRead(Sum):
         return verdict
 
 
-class LeavesFilesOpen(Sum):
-    kept: ClassVar[list[Any]] = []
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.kept.append(Path(__file__).open())  # noqa: SIM115 - the fault
-        return super().scored(task, answer)
-
-
-class LeavesFilesElsewhere(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        Path(
-            tempfile.gettempdir(), f"planted-{time.monotonic_ns()}.txt"
-        ).touch()  # each process has a folder of its own for those
-        return super().scored(task, answer)
-
-
 class LeavesFiles(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         if is_watched():
             Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
         return super().scored(task, answer)
-
-
-class KeepsMemory(Sum):
-    kept: ClassVar[list[bytes]] = []
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.kept.append(os.urandom(200_000))
-        return super().scored(task, answer)
-
-
-class Slow(Sum):
-    """Slow on long texts, within the deadline."""
-
-    def extracted(self, text: str) -> int | None:
-        if "777777" in text[:50]:  # 1 MB of digits
-            time.sleep(1.3)
-        return super().extracted(text)
 
 
 # What it borrows
@@ -799,14 +457,6 @@ def rare(task: Task[Any], one_in: int = 50) -> bool:
     return task.key.rng("rare").randrange(one_in) == 0
 
 
-class RareAboveRange(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        top = 3.0 if rare(task) and answer is not None else 1.0
-        rewards = {"format": verdict.rewards["format"], "exact": Reward(top * verdict.passed)}
-        return replace(verdict, rewards=rewards)
-
-
 class RareEmptyTruth(Environment[str]):
     """Sound but for the rows whose column is empty."""
 
@@ -825,14 +475,6 @@ class RareEmptyTruth(Environment[str]):
 
     def reference(self, task: Task[str]) -> str:
         return task.data
-
-
-class RareNoneAsTruth(RareEmptyTruth):
-    """The verifier compares with str(row["answer"])."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        return task if task.data else replace(task, data="None")
 
 
 class ListAsTruth(RareEmptyTruth):
@@ -887,40 +529,6 @@ class NoneIsNamed(RareEmptyTruth):
         return replace(task, prompt=prompt, data=task.data or "None")
 
 
-class NeverEmptyTruth(RareEmptyTruth):
-    """Sound."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        return task if task.data else replace(task, data="word")
-
-
-class RareWrongReference(Sum):
-    def reference(self, task: Task[int]) -> str:
-        return f"<answer>{task.data + rare(task)}</answer>"
-
-
-class RareFailure(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        return replace(task, data=1 // (not rare(task)) * task.data)
-
-
-class RareImpurity(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        return replace(task, prompt=f"{task.prompt} {random.random()}") if rare(task) else task
-
-
-class RowsMissing(Rows):
-    """size() counts rows that are not there."""
-
-    def task(self, key: TaskKey) -> Task[int]:
-        if key.index >= 390:
-            raise IndexError("no such row")
-        return super().task(key)
-
-
 class SameQuestion(Sum):
     """A part of what decides the answer is not in the prompt."""
 
@@ -945,108 +553,7 @@ class SameRowTwice(Rows):
         return replace(key, index=key.index - 1) if key.index % 20 == 1 else key
 
 
-class FiveTasks(Sum):
-    levels = False
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return 100 + 10 * (key.index % 5) + (7 if key.split == "eval" else 0), 200
-
-
-class RepeatedRows(Rows):
-    def row(self, key: TaskKey) -> TaskKey:
-        return replace(key, index=key.index % 30)
-
-
-class LongReferences(Sum):
-    max_new_tokens = 64
-
-    def extracted(self, text: str) -> int | None:
-        return super().extracted(text.removeprefix("Let us think about it step by step. " * 12))
-
-    def reference(self, task: Task[int]) -> str:
-        return "Let us think about it step by step. " * 12 + super().reference(task)
-
-
-class PassedAtTheFloor(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(verdict, passed=verdict.passed or answer is None)
-
-
-class TaxesWords(Sum):
-    """Words beyond sixty cost something, down to nothing."""
-
-    max_new_tokens = 600
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        verdict = super().verify(task, rollout)
-        left = max(0.0, 1 - max(0, len(rollout.text.split()) - 60) / 120)
-        rewards = {
-            name: Reward(reward.value * left, reward.weight)
-            for name, reward in verdict.rewards.items()
-        }
-        return replace(verdict, rewards=rewards)
-
-
-class TopWithoutPassing(Sum):
-    """Passes only some of the answers that are paid the most."""
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(verdict, passed=verdict.passed and not rare(task))
-
-
-class PartlyPaid(Sum):
-    """Sound: an answer that passes need not be paid the most where there is no best one."""
-
-    open_ended = True
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        rewards = {**verdict.rewards, "exact": Reward(0.5 * verdict.passed)}
-        return replace(verdict, rewards=rewards)
-
-
 # Other spellings of secrets and questions
-
-
-class Whispers(Sum):
-    """Adds the answer to the prompt in some spelling."""
-
-    def spelled(self, answer: str) -> str:
-        raise NotImplementedError
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        task = super().asked(key, one, two)
-        return replace(task, prompt=f"{task.prompt} (ref. {self.spelled(str(task.data))})")
-
-
-class ZeroPadded(Whispers):
-    def spelled(self, answer: str) -> str:
-        return answer.zfill(10)
-
-
-class Base64Secret(Whispers):
-    def spelled(self, answer: str) -> str:
-        return base64.b64encode(f"answer {answer}".encode()).decode()
-
-
-class HexSecret(Whispers):
-    def spelled(self, answer: str) -> str:
-        return hex(int(answer))
-
-
-class ReversedSecret(Whispers):
-    def spelled(self, answer: str) -> str:
-        return answer[::-1]
-
-
-class WritesBackwards(RareEmptyTruth):
-    """Sound: the answer stands in the prompt backwards, since that is the task."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}{key.rng().randrange(10**6)}"
-        return Task(key, f"Write {word} backwards and nothing else.", word[::-1])
 
 
 class WritesCapitals(RareEmptyTruth):
@@ -1066,59 +573,7 @@ class CapitalsDoNotMatter(WritesCapitals):
         )
 
 
-class EvalInOtherWords(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(replace(key, split="train"))
-        one, two = re.findall(r"\d+", str(task.prompt))
-        asked = f"In <answer>N</answer>, write what {one} and {two} is when you add them."
-        return replace(task, key=key, prompt=asked if key.split == "eval" else task.prompt)
-
-
-class SwappedTerms(Sum):
-    """The terms of held-out sums are those of training sums, the other way round."""
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        trained = replace(key, split="train")
-        one, two = super().drawn(trained, trained.rng())
-        return (max(one, two), min(one, two))[:: -1 if key.split == "eval" else 1]
-
-
 # Levels
-
-
-class FlatAboveTheMiddle(Sum):
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=min(key.level, 0.5)), rng)
-
-
-class EasyAndHard(Sum):
-    """Sound: two kinds of tasks, which change in the middle."""
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=float(key.level >= 0.5)), rng)
-
-
-class HiddenDifficulty(Sum):
-    """Sound: carries make sums hard, and no length or size shows them."""
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        while True:
-            one, two = super().drawn(replace(key, level=0.0), rng)
-            hard = one % 10 + two % 10 >= 10
-            if hard == (rng.random() < key.level):
-                return one, two
-
-
-class FewerHints(Sum):
-    """Sound: a prompt of a hard level is shorter."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        task = super().asked(key, one, two)
-        hints = "Begin with the ones. Carry the ten. " * round(4 * (1 - key.level))
-        return replace(task, prompt=f"{hints}{task.prompt}")
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=0.0), rng)
 
 
 # What surrounds a process
@@ -1183,15 +638,6 @@ class TellsProcess(TellsVariable):
         return str(os.getpid())
 
 
-class RareTellsDate(TellsDate):
-    def here(self) -> str:
-        raise NotImplementedError
-
-    def task(self, key: TaskKey) -> Task[int]:
-        task = Sum.task(self, key)
-        return replace(task, prompt=f"{task.prompt} {TellsDate.here(self)}") if rare(task) else task
-
-
 class PaysByVariable(Sum):
     """Judges by something of its surroundings."""
 
@@ -1231,17 +677,6 @@ class NeedsHome(Sum):
         return super().task(key)
 
 
-class KeepsDates(Sum):
-    """Sound: knows a date that is no clock's."""
-
-    def task(self, key: TaskKey) -> Task[Any]:
-        task = super().task(key)
-        began = datetime(2024, 2, 29, 12, tzinfo=UTC) + timedelta(days=key.index)
-        assert isinstance(began, datetime)
-        assert pickle.loads(pickle.dumps(began)) == began
-        return replace(task, prompt=f"{task.prompt} It is {began!r}, {began:%d %m %Y}.")
-
-
 # What is left behind
 
 
@@ -1257,37 +692,6 @@ class LeavesFewFiles(Sum):
         return super().scored(task, answer)
 
 
-class LeavesOneFile(Sum):
-    """Writes every answer to the same file, as all workers do."""
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if is_watched():
-            Path(tempfile.gettempdir(), "..", "answer.txt").write_text(str(answer))
-        return super().scored(task, answer)
-
-
-class WritesALog(Sum):
-    """Its log was opened before anything was judged."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.log = (
-            Path(tempfile.gettempdir(), "..", "log.txt").open("a") if is_watched() else None  # noqa: SIM115
-        )
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if self.log:
-            print(answer, file=self.log, flush=True)
-        return super().scored(task, answer)
-
-
-class LeavesFilesAtHome(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if is_watched():
-            Path("~").expanduser().joinpath(f"{time.monotonic_ns()}.txt").touch()
-        return super().scored(task, answer)
-
-
 class ShellLeavesFiles(Sum):
     """Another program writes them."""
 
@@ -1300,13 +704,6 @@ class ShellLeavesFiles(Sum):
         return super().scored(task, answer)
 
 
-class LeavesFolders(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if is_watched():
-            tempfile.mkdtemp()
-        return super().scored(task, answer)
-
-
 class CachesInAFile(Sum):
     """Sound: the first verdict writes a table, and the others read it."""
 
@@ -1314,27 +711,6 @@ class CachesInAFile(Sum):
         table = Path(tempfile.gettempdir(), "table.json")
         if not table.exists():
             table.write_text("[]")
-        return super().scored(task, answer)
-
-
-class WritesAndRemoves(Sum):
-    """Sound: leaves nothing behind."""
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "answer.txt").write_text(str(answer))
-        return super().scored(task, answer)
-
-
-class LeavesSomeProcesses(Sum):
-    """One for each of fifty verdicts."""
-
-    judged = 0
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.judged += 1
-        if is_watched() and self.judged % 50 == 0 and self.judged < 1000:
-            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
         return super().scored(task, answer)
 
 
@@ -1355,56 +731,6 @@ class KeepsALittle(Sum):
         return super().scored(task, answer)
 
 
-class KeepsATableForEachTask(Sum):
-    """Tables are found by the id of the task, which is kept for as long."""
-
-    tables: ClassVar[dict[int, tuple[Task[int], bytes]]] = {}
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        self.tables.setdefault(id(task), (task, os.urandom(5000)))
-        return super().verify(task, rollout)
-
-
-class KeepsEachAnswer(Sum):
-    """A cache without a bound, which grows with every new answer."""
-
-    kept: ClassVar[dict[int | None, list[int]]] = {}
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.kept.setdefault(answer, list(range(10**6, 10**6 + 100)))
-        return super().scored(task, answer)
-
-
-@functools.lru_cache(maxsize=2000)
-def costly(answer: int | None) -> bytes:
-    return os.urandom(4000)
-
-
-class CachesInMemory(Sum):
-    """Sound: caches have a bound, and are far from it in the kit."""
-
-    last: ClassVar[collections.deque[bytes]] = collections.deque(maxlen=100)
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.last.append(os.urandom(3000))
-        assert costly(answer)
-        assert re.compile(f"{answer}")
-        return super().scored(task, answer)
-
-
-class NumbersWhatItMeets(Sum):
-    """Things get their numbers in the order in which they are first met."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._met: dict[int, int] = {}
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        number = self._met.setdefault(one, len(self._met))
-        task = super().asked(key, one, two)
-        return replace(task, prompt=f"Problem {number}: {task.prompt}")
-
-
 class HidesATerm(Sum):
     """The prompt shows two of three numbers, of which two are seldom the same."""
 
@@ -1412,49 +738,6 @@ class HidesATerm(Sum):
         first, second, third = one % 150, two % 150, key.rng().randrange(2)
         prompt = f"What is {first} + {second} + a number? Write <answer>N</answer>."
         return Task(key, prompt, first + second + third)
-
-
-class HeldOutByWording(Sum):
-    """The same numbers are asked for in three wordings, of which some are held out."""
-
-    levels = False
-
-    def task(self, key: TaskKey) -> Task[int]:
-        rng = key.rng()
-        while True:
-            one, two = rng.randrange(10, 40), rng.randrange(10, 40)
-            words = rng.choice(_WORDINGS).format(one=one, two=two)
-            if (zlib.crc32(words.encode()) % 4 == 0) == (key.split == "eval"):
-                return Task(key, words, one + two)
-
-
-_WORDINGS = (
-    "A farmer has {one} sheep and buys {two} sheep. How many are that? Write <answer>N</answer>.",
-    "{two} visitors enter a room of {one}. Count the crowd. Write <answer>N</answer>.",
-    "Walking {one} miles today, {two} tomorrow, what distance results? Write <answer>N</answer>.",
-)
-
-
-class TellsLanguage(Sum):
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        english = os.environ.get("LANG", "").startswith("en")
-        return Task(key, f"{'Add' if english else 'Plus'}: {one} {two}", one + two)
-
-
-class TellsMonth(Sum):
-    """Months are named in the language of the user."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        locale.setlocale(locale.LC_ALL, "")
-        month = datetime(2020, 1 + one % 12, 1, tzinfo=UTC).strftime("%B")
-        return Task(key, f"In {month}: {one} + {two}? Write <answer>N</answer>.", one + two)
-
-
-class HarderFromTheMiddle(Sum):
-    """Nothing changes up to the middle of the levels."""
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(replace(key, level=max(0.0, 2 * key.level - 1)), rng)
 
 
 class CanaryThatCanBeSolved(Sum):
@@ -1484,147 +767,55 @@ class OrphansAProcess(Sum):
         return super().verify(task, rollout)
 
 
-class KeepsATableForEachKey(Sum):
-    """A table is made for each task that was answered well."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._tables: dict[TaskKey, list[float]] = {}
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if answer == task.data:
-            self._tables.setdefault(task.key, [float(n) for n in range(3000)])
-        return super().scored(task, answer)
-
-
 FAULTS: Mapping[type[Environment[Any]], str] = {
-    SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
-    SeedsGlobalRandom: "task.random",
-    EvalFarAhead: "task.seed",
     EvalFurtherOn: "task.seed",
-    LeaksRows: "task.split",
-    SwappedTerms: "task.split",
     NoSize: "task.made",
     RaisesOnHeldOut: "task.made",
-    RaisesWhenHard: "task.made",
-    PaysAnyNumber: "floor.other",
     SetOrder: "task.process",
     TimeOfDay: "task.pure",
-    SecretInPrompt: "task.secret",
-    Unpicklable: "task.pickle",
-    IdenticalLevels: "task.level",
-    FallingLevels: "task.level",
     EvalInTrain: "task.split",
     EvalInTrainInCapitals: "task.split",
     PartsOutside: "declared.contract",
     NaNReward: "verdict.form",
     AboveRange: "verdict.form",
-    PartMissing: "verdict.form",
-    WrongReference: "verdict.reference",
-    Counts: "verdict.repeat",
-    MutableDefault: "verdict.repeat",
-    RunningMean: "verdict.repeat",
-    ChangesTheTask: "verdict.repeat",
     HashOfText: "verdict.process",
-    Swallows: "verdict.swallow",
     PaysForSilence: "floor.empty",
-    NeedsAMessage: "floor.empty",
     PaysForAnything: "floor.junk",
     RaisesOnJunk: "floor.junk",
     BlindToTheTask: "floor.other",
-    AlwaysForty: "floor.constant",
     SubstringMatch: "floor.listed",
     LastNumberWins: "floor.listed",
-    AnyBlockWins: "floor.listed",
     EndingIgnored: "floor.suffix",
     Tolerance: "floor.near",
-    AcceptsNaN: "floor.digits",
-    EncodesStrictly: "floor.text",
-    RecursesOnNesting: "floor.nested",
-    HangsOnAMegabyte: "floor.large",
-    ExponentialPattern: "floor.large",
-    CheatPays: "floor.cheats",
     MutantPays: "floor.mutants",
-    CanaryPays: "floor.canaries",
-    Evaluates: "safety.eval",
-    UsesTheNetwork: "safety.network",
-    LeavesProcesses: "safety.processes",
-    LeavesFilesOpen: "safety.processes",
-    SetsAVariable: "safety.state",
     QuietUntilItCanRead: "safety.state",
     LeavesFiles: "safety.files",
-    LeavesFilesElsewhere: "safety.files",
-    KeepsMemory: "cost.memory",
-    Slow: "cost.time",
-    RareAboveRange: "verdict.form",
     RareEmptyTruth: "verdict.reference",
     EmptyInTags: "verdict.reference",
     AllEmptyInTags: "verdict.reference",
-    RareNoneAsTruth: "task.truth",
     ListAsTruth: "task.truth",
-    RareWrongReference: "verdict.reference",
-    RareFailure: "task.made",
-    RareImpurity: "task.pure",
-    RowsMissing: "task.made",
     SameQuestion: "task.ambiguous",
-    FiveTasks: "task.variety",
-    RepeatedRows: "task.variety",
-    LongReferences: "task.budget",
-    PassedAtTheFloor: "verdict.passed",
-    TaxesWords: "verdict.passed",
-    TopWithoutPassing: "verdict.passed",
-    ZeroPadded: "task.secret",
-    Base64Secret: "task.secret",
-    HexSecret: "task.secret",
-    ReversedSecret: "task.secret",
     CapitalsDoNotMatter: "task.secret",
-    EvalInOtherWords: "task.split",
-    FlatAboveTheMiddle: "task.level",
-    RareTellsDate: "task.process",
     LeavesFewFiles: "safety.files",
-    LeavesOneFile: "safety.files",
-    WritesALog: "safety.files",
-    LeavesFilesAtHome: "safety.files",
     ShellLeavesFiles: "safety.files",
-    LeavesFolders: "safety.files",
-    LeavesSomeProcesses: "safety.processes",
     KeepsALittle: "cost.memory",
-    KeepsATableForEachTask: "cost.memory",
-    KeepsEachAnswer: "cost.memory",
-    NumbersWhatItMeets: "task.pure",
     HidesATerm: "task.ambiguous",
-    HeldOutByWording: "task.split",
-    TellsLanguage: "task.process",
-    TellsMonth: "task.process",
     SetsThePrecision: "safety.state",
     ReplacesAFunction: "safety.state",
     OrphansAProcess: "safety.processes",
-    KeepsATableForEachKey: "cost.memory",
-    HarderFromTheMiddle: "task.level",
     CanaryThatCanBeSolved: "floor.canaries",
 }
 """Each fault with the check that has to find it."""
 
 SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
-    NeverEmptyTruth: (
-        *("verdict.reference", "verdict.form", "task.made", "task.pure", "task.truth"),
-    ),
     NoneIsNamed: ("task.truth", "verdict.reference"),
     ListsAreAnswers: ("task.truth", "verdict.reference"),
     SameRowTwice: ("task.ambiguous", "task.variety"),
-    PartlyPaid: ("verdict.passed", "verdict.reference"),
-    WritesBackwards: ("task.secret",),
     WritesCapitals: ("task.secret",),
-    EasyAndHard: ("task.level",),
-    HiddenDifficulty: ("task.level",),
-    FewerHints: ("task.level",),
     NeedsHome: ("task.process", "verdict.process"),
-    KeepsDates: ("task.process", "verdict.process"),
     CachesInAFile: ("safety.files",),
-    WritesAndRemoves: ("safety.files", "safety.processes"),
     HasAPool: ("safety.processes", "verdict.process"),
-    CachesInMemory: ("cost.memory",),
 }
 """Odd but honest ones, with the checks that have to pass them."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
-import os
 import random
 import re
 import subprocess
@@ -66,15 +64,6 @@ class Guess(Environment[int]):
         return (f"{task.data} or {task.data + 1}", ("1", f"{task.data}?"))
 
 
-class Sure(Guess):
-    """Sound: exactly two turns, and a reply that is always the same."""
-
-    max_turns = 2
-
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        return [Message("user", "Are you sure? Say it again.")]
-
-
 class NumbersAsReference(Guess):
     def reference(self, task: Task[int]) -> Any:
         return (task.data - 1, task.data)
@@ -90,71 +79,6 @@ class TooManyTurns(Guess):
 class Raises(Guess):
     def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
         return [Message("user", {"a": "b"}[messages[-1].content])]
-
-
-class RaisesOnSilence(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        first = messages[-1].content.split()[0]
-        return super().said(task, (*messages[:-1], Message("assistant", first)))
-
-
-class RaisesLate(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        hints = ("cold", "warm")
-        reply = super().said(task, messages)
-        return reply and [*reply, Message("user", hints[len(messages) // 2])]
-
-
-class ReturnsText(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Any:
-        reply = super().said(task, messages)
-        return reply and reply[0].content
-
-
-class ReturnsMessage(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Any:
-        reply = super().said(task, messages)
-        return reply and reply[0]
-
-
-class ReturnsPairs(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Any:
-        reply = super().said(task, messages)
-        return reply and [{"role": "user", "content": reply[0].content}]
-
-
-class SpeaksForThePolicy(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("assistant", reply[0].content)]
-
-
-class RepeatsTheDialogue(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [*messages, *reply]
-
-
-class UnknownRole(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("environment", reply[0].content)]  # type: ignore[arg-type]
-
-
-class SaysNothing(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        return super().said(task, messages) if messages[-1].content.strip() else ()
-
-
-class NumberAsContent(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("user", len(messages))]  # type: ignore[arg-type]
-
-
-class ForgottenAsync(Guess):
-    def reply(self, task: Task[int], messages: Sequence[Message]) -> Any:  # type: ignore[override]
-        return self.said(task, messages)
 
 
 class Sum(Environment[int]):
@@ -184,15 +108,6 @@ class Sum(Environment[int]):
         return (f"{task.data}?",)
 
 
-class ForgottenTurns(Sum):
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        return [Message("user", "Are you sure? Say it again.")]
-
-
-class NobodyReplies(Sum):
-    max_turns = 3
-
-
 class Blocks(Guess):
     async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
         time.sleep(30)  # noqa: ASYNC251 - the fault
@@ -201,19 +116,6 @@ class Blocks(Guess):
 
 class BlocksTrusted(Blocks):
     trusted = True
-
-
-class Waits(Guess):
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        await asyncio.Event().wait()
-        return None
-
-
-class Loops(Guess):
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        while messages[-1].content != "stop":
-            pass
-        return None
 
 
 class Exits(Guess):
@@ -226,25 +128,6 @@ class Exits(Guess):
 # reply.ends
 
 
-class NeverEnds(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        return super().said(task, messages) or [Message("user", "right, and again?")]
-
-    def reference(self, task: Task[int]) -> Any:
-        return str(task.data)
-
-
-class HasNoLimit(Guess):
-    max_turns = 100_000
-
-
-class QuotesTheDialogue(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        quoted = "\n".join(f"> {message.content}" for message in messages)
-        return reply and [Message("user", f"{quoted}\n{reply[0].content}")]
-
-
 # reply.repeat
 
 
@@ -255,58 +138,7 @@ class RandomWords(Guess):
         return reply and [Message("user", f"{word} {reply[0].content}")]
 
 
-class CountsOnSelf(Guess):
-    asked = 0
-
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        self.asked += 1
-        return None if self.asked % 5 == 0 else super().said(task, messages)
-
-
-class RemembersDialogues(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        seen: set[str] = self.__dict__.setdefault("seen", set())
-        text = f"{task.key.index} {[message.content for message in messages]}"
-        known, reply = text in seen, super().said(task, messages)
-        seen.add(text)
-        return reply and [Message("user", "again?" if known else reply[0].content)]
-
-
-class TellsTheTime(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("user", f"{reply[0].content} ({time.time():.6f})")]
-
-
-class EatsTheTask(Guess):
-    """The task's own data change with each reply."""
-
-    def task(self, key: TaskKey) -> Task[Any]:
-        task = super().task(key)
-        return Task(key, task.prompt, [task.data, "first", "second", "third"])
-
-    def said(self, task: Task[Any], messages: Sequence[Message]) -> Reply:
-        if parse_integer(messages[-1].content, max_digits=6) == task.data[0]:
-            return None
-        return [Message("user", task.data.pop() if len(task.data) > 1 else "no")]
-
-    def scored(self, task: Task[Any], text: str) -> Verdict:
-        return super().scored(Task(task.key, task.prompt, task.data[0]), text)
-
-    def reference(self, task: Task[Any]) -> Sequence[str]:
-        return (str(task.data[0]),)
-
-    def cheats(self, task: Task[Any]) -> Sequence[str]:
-        return (f"{task.data[0]}?",)
-
-
 # reply.secret
-
-
-class TellsTheAnswer(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("user", f"No, it is {task.data}.")]
 
 
 class TellsWhoAsks(Guess):
@@ -316,34 +148,7 @@ class TellsWhoAsks(Guess):
         return super().said(task, messages)
 
 
-class TellsInTheEnd(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        if len(messages) == 2 * self.max_turns - 3:
-            return [Message("user", f"Last chance! I thought of {task.data}, you know.")]
-        return super().said(task, messages)
-
-
-class PrintsTheTask(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("user", f"{reply[0].content} (debug: {task!r})")]
-
-
 # reply.echo
-
-
-class ReadsEverything(Guess):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        texts = [message.content for message in rollout.messages] or [""]
-        right = [text for text in texts if parse_integer(text, max_digits=6) == task.data]
-        return self.scored(task, right[0] if right else texts[-1])
-
-
-class ReadsTheWholeText(Guess):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        text = "\n".join(message.content for message in rollout.messages)
-        found = re.findall(r"^\d{1,6}$", text, re.M)
-        return self.scored(task, found[-1] if found else "")
 
 
 class PaysPatience(Guess):
@@ -354,36 +159,7 @@ class PaysPatience(Guess):
         return self.scored(task, str(task.data) if turns == self.max_turns else rollout.text)
 
 
-class RepliesWithTheSolution(Guess):
-    """The reply is what passes, and an echo of it wins."""
-
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        return super().said(task, messages) and [Message("user", str(task.data))]
-
-
 # reply.hostile
-
-
-class Backtracks(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        if re.fullmatch(r"(a|aa|\w)*\s*", messages[-1].content[:1000]):
-            return super().said(task, messages)
-        return [Message("user", "one number")]
-
-
-class Quadratic(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        text = messages[-1].content[:20_000]
-        common = sum(one == two for one in text for two in text)
-        reply = super().said(task, messages)
-        return reply and [*reply, Message("user", f"{common} signs in common")]
-
-
-class RaisesOnNul(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        with contextlib.suppress(OSError, UnicodeEncodeError):
-            os.stat("/" + messages[-1].content[:20])
-        return super().said(task, messages)
 
 
 class Nested(Guess):
@@ -401,34 +177,7 @@ class Nested(Guess):
         return 1 + max(map(self.depth, value), default=0) if isinstance(value, list) else 0
 
 
-class TrustsDigits(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        text = messages[-1].content
-        if text.isdigit() and int(text) > 10**9:
-            return [Message("user", "too large")]
-        return super().said(task, messages)
-
-
 # Sound dialogues, some of them odd
-
-
-class Quotes(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        return reply and [Message("user", f"You said {messages[-1].content}. {reply[0].content}")]
-
-
-class Interview(Guess):
-    """A fixed number of turns, each with its question."""
-
-    max_turns = 3
-
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        questions = ("Once more, to be sure?", "And what do you say now?")
-        return [Message("user", questions[len(messages) // 2])]
-
-    def reference(self, task: Task[int]) -> Sequence[str]:
-        return (str(task.data),) * 3
 
 
 class Unlimited(Guess):
@@ -446,13 +195,6 @@ class Unlimited(Guess):
 
     def reference(self, task: Task[int]) -> Any:
         return str(task.data)
-
-
-class DrawsByTheKey(Guess):
-    def said(self, task: Task[int], messages: Sequence[Message]) -> Reply:
-        reply = super().said(task, messages)
-        word = task.key.rng("reply", len(messages)).choice(["Sorry,", "No,", "Hm,"])
-        return reply and [Message("user", f"{word} {reply[0].content}")]
 
 
 class Undetermined(RandomWords):
@@ -609,21 +351,6 @@ class With(Shop):
     further: Callable[..., object]
 
 
-def undocumented(a: int) -> int:
-    return a
-
-
-class NoDocstring(With):
-    further = staticmethod(undocumented)
-
-
-class NoTypes(With):
-    @staticmethod
-    def further(part) -> str:  # type: ignore[no-untyped-def]
-        """Say the name of a part."""
-        return str(part)
-
-
 class Unbound(Shop):
     def tools(self) -> Sequence[Callable[..., object]]:
         return (*super().tools(), Unbound.catalogue)
@@ -633,37 +360,9 @@ class Unbound(Shop):
         return " ".join(list(PRICES)[:10])
 
 
-class AsyncTool(With):
-    @staticmethod
-    async def further(part: str) -> str:
-        """Say the name of a part."""
-        return part
-
-
-class Nameless(Shop):
-    def tools(self) -> Sequence[Callable[..., object]]:
-        return (*super().tools(), lambda: 3)
-
-
 class HalfCalled(Shop):
     def tools(self) -> Sequence[Callable[..., object]]:
         return (*super().tools(), functools.partial(add, 3))
-
-
-class SameName(Shop):
-    def tools(self) -> Sequence[Callable[..., object]]:
-        def add(one: str, two: str) -> str:
-            """Put two texts together."""
-            return one + two
-
-        return (*super().tools(), add)
-
-
-class ToolsInOneTurn(Shop):
-    max_turns = 1
-
-    def reference(self, task: Task[int]) -> Any:
-        return str(task.data)
 
 
 class BrokenTool(With):
@@ -713,72 +412,6 @@ class RaisesOnBadJson(OwnCalls):
         return [Message("tool", str(self.result(text)))] if "<tool_call>" in text else None
 
 
-class Shell(With):
-    @staticmethod
-    def further(text: str) -> str:
-        """Count the letters of a text."""
-        return subprocess.run(
-            f"echo {text[:50]!r} | wc -c", shell=True, capture_output=True, text=True, check=False
-        ).stdout
-
-
-class System(With):
-    @staticmethod
-    def further(text: str) -> str:
-        """Say whether a text is the name of a program."""
-        return str(os.system(f"test -e {text[:50]!r}"))
-
-
-class Evaluates(With):
-    @staticmethod
-    def further(expression: str) -> str:
-        """Evaluate an expression."""
-        return str(eval(expression[:50], {"__builtins__": {}}))
-
-
-class ExecutesLines(With):
-    @staticmethod
-    def further(code: str) -> str:
-        """Run Python."""
-        names: dict[str, Any] = {}
-        exec(code[:50], {"__builtins__": {}}, names)
-        return str(names)
-
-
-class RunsPython(With):
-    @staticmethod
-    def further(code: str) -> str:
-        """Run Python in a process."""
-        command = ["python3", "-c", code[:50].replace("\0", "")]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-
-class Remembers(Shop):
-    """The tool gives the answer of the task that was made last."""
-
-    now = 0
-
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        self.now = task.data
-        return task
-
-    def tools(self) -> Sequence[Callable[..., object]]:
-        return (*super().tools(), self.total)
-
-    def total(self) -> int:
-        """Return the total."""
-        return self.now
-
-
-class Confirms(Remembers):
-    """The tool says whether a guess is right."""
-
-    def total(self, guess: int = 0) -> str:  # type: ignore[override]
-        """Say whether a total is right."""
-        return "yes" if guess == self.now else "no"
-
-
 class HoldsTheTask(Shop):
     """The tools are made anew for each dialogue, around its task."""
 
@@ -794,20 +427,6 @@ class HoldsTheTask(Shop):
             return current is not None and abs(current.data - guess) < 10
 
         return (*super().tools(), near)
-
-
-class HangingTool(With):
-    @staticmethod
-    def further(text: str) -> bool:
-        """Say whether a text consists of words."""
-        return re.fullmatch(r"(\w+\s?)*", text) is not None
-
-
-class Dice(With):
-    @staticmethod
-    def further() -> int:
-        """Throw dice."""
-        return random.randrange(6**9)
 
 
 class Greps(With):
@@ -865,76 +484,25 @@ class Recomputes(Typed):
 
 FAULTS: Mapping[type[Environment[Any]], str] = {
     Raises: "reply.form",
-    RaisesOnSilence: "reply.form",
-    RaisesLate: "reply.form",
-    ReturnsText: "reply.form",
-    ReturnsMessage: "reply.form",
-    ReturnsPairs: "reply.form",
-    SpeaksForThePolicy: "reply.form",
-    RepeatsTheDialogue: "reply.form",
-    UnknownRole: "reply.form",
-    SaysNothing: "reply.form",
-    NumberAsContent: "reply.form",
-    ForgottenAsync: "reply.form",
-    ForgottenTurns: "reply.form",
-    NobodyReplies: "reply.form",
     Blocks: "reply.form",
     BlocksTrusted: "reply.form",
-    Waits: "reply.form",
-    Loops: "reply.form",
     Exits: "reply.form",
-    NeverEnds: "reply.ends",
-    HasNoLimit: "reply.ends",
-    QuotesTheDialogue: "reply.ends",
     RandomWords: "reply.repeat",
-    CountsOnSelf: "reply.repeat",
-    RemembersDialogues: "reply.repeat",
-    TellsTheTime: "reply.repeat",
-    EatsTheTask: "reply.repeat",
-    Dice: "reply.repeat",
-    TellsTheAnswer: "reply.secret",
     TellsWhoAsks: "reply.secret",
-    TellsInTheEnd: "reply.secret",
-    PrintsTheTask: "reply.secret",
-    ReadsEverything: "reply.echo",
-    ReadsTheWholeText: "reply.echo",
     PaysPatience: "reply.echo",
-    RepliesWithTheSolution: "reply.echo",
-    Backtracks: "reply.hostile",
-    Quadratic: "reply.hostile",
-    RaisesOnNul: "reply.hostile",
     Nested: "reply.hostile",
-    TrustsDigits: "reply.hostile",
-    HangingTool: "reply.hostile",
-    NoDocstring: "tool.form",
-    NoTypes: "tool.form",
     Unbound: "tool.form",
-    AsyncTool: "tool.form",
-    Nameless: "tool.form",
     HalfCalled: "tool.form",
-    SameName: "tool.form",
-    ToolsInOneTurn: "tool.form",
     BrokenTool: "tool.form",
     ForgetsItsTools: "tool.form",
     RaisesOnUnknownTools: "tool.form",
     RaisesOnBadJson: "tool.form",
-    Shell: "tool.execute",
-    System: "tool.execute",
-    Evaluates: "tool.execute",
-    ExecutesLines: "tool.execute",
-    RunsPython: "tool.execute",
-    Remembers: "tool.secret",
-    Confirms: "tool.secret",
     HoldsTheTask: "tool.secret",
 }
 """Each faulty environment with the check that finds it."""
 SOUND: Sequence[type[Environment[Any]]] = (
     Guess,
-    Sure,
-    Quotes,
-    Interview,
     Unlimited,
-    DrawsByTheKey,
     Undetermined,
     TellsWhenItIsOver,
     Doors,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import subprocess
-import tempfile
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from grpo_core import (
@@ -97,26 +92,6 @@ class Hunts(Environment[int]):
 # reply.form and floor.*: the checks of dialogues play episodes
 
 
-class Silent(Hunt):
-    """Fails at silence."""
-
-    def said(self, guess: int | None) -> str:
-        return super().said(guess) if guess is not None else {}["x"]
-
-
-class RaisesInEpisodes(Hunts):
-    hunt = Silent
-
-
-class Anything(Hunt):
-    def scored(self) -> Verdict:
-        return Verdict({"found": self.earned(True)}, passed=True)
-
-
-class PaysAnything(Hunts):
-    hunt = Anything
-
-
 # reply.secret: what is said first
 
 
@@ -137,113 +112,10 @@ class Moody(Hunt):
         return super().said(guess) + random.choice("!.?")
 
 
-class DrawsItsWords(Hunts):
-    hunt = Moody
-
-
-class Lucky(Hunt):
-    def __init__(self, task: Task[int], env: Environment[int]) -> None:
-        super().__init__(task, env)
-        self.bonus = random.random() / 2
-
-    def earned(self, found: bool) -> Reward:
-        return Reward(0.5 + self.bonus if found else 0.0)
-
-
-class DrawsItsReward(Hunts):
-    hunt = Lucky
-
-
-class Patient(Hunt):
-    """Ends after two turns that are no number, of whichever attempt at the task."""
-
-    mistakes: ClassVar[list[int]] = []
-
-    def said(self, guess: int | None) -> str:
-        if guess is None:
-            self.mistakes.append(self.task.data)
-        tired = self.mistakes.count(self.task.data) > 2
-        return "I said so." if tired else super().said(guess)
-
-
-class KeepsNotesOfTheTask(Hunts):
-    hunt = Patient
-
-
 # episode.repeat
 
 
-class Consuming(Hunt):
-    def scored(self) -> Verdict:
-        verdict = super().scored()
-        self.guesses = [None] * len(self.guesses)
-        return verdict
-
-
-class UsesUpItsState(Hunts):
-    hunt = Consuming
-
-
-class Once(Hunt):
-    def __init__(self, task: Task[int], env: Environment[int]) -> None:
-        super().__init__(task, env)
-        self.folder: tempfile.TemporaryDirectory[str] | None = tempfile.TemporaryDirectory()
-
-    def scored(self) -> Verdict:
-        assert self.folder is not None
-        self.folder.cleanup()
-        self.folder = None
-        return super().scored()
-
-    async def close(self) -> None:
-        if self.folder is not None:
-            self.folder.cleanup()
-
-
-class CleansUpInTheVerdict(Hunts):
-    hunt = Once
-
-
 # episode.apart
-
-
-class OnTheEnvironment(Hunt):
-    async def open(self) -> Sequence[Message]:
-        self.env.last = []  # type: ignore[attr-defined]
-        return ()
-
-    def heard(self, text: str) -> int | None:
-        guess = super().heard(text)
-        self.env.last.append(guess)  # type: ignore[attr-defined]
-        return guess
-
-    def said(self, guess: int | None) -> str:
-        return f"guess {len(self.env.last)}: {super().said(guess)}"  # type: ignore[attr-defined]
-
-
-class KeepsStateOnTheEnvironment(Hunts):
-    hunt = OnTheEnvironment
-
-
-class OfTheClass(Hunt):
-    current: ClassVar[int] = 0
-
-    async def open(self) -> Sequence[Message]:
-        type(self).current = self.task.data
-        return ()
-
-    def heard(self, text: str) -> int | None:
-        guess = super().heard(text)
-        self.right = guess == self.current
-        return guess
-
-    def scored(self) -> Verdict:
-        found = bool(self.guesses) and self.right
-        return Verdict({"found": Reward(float(found))}, passed=found)
-
-
-class KeepsStateOnTheClass(Hunts):
-    hunt = OfTheClass
 
 
 _count = 0
@@ -265,61 +137,10 @@ class KeepsStateInTheModule(Hunts):
     hunt = OfTheModule
 
 
-class InAFile(Hunt):
-    path = Path(tempfile.gettempdir()) / f"grpo-planted-guesses-{os.getuid()}"
-
-    async def open(self) -> Sequence[Message]:
-        self.path.write_text("")
-        return ()
-
-    def said(self, guess: int | None) -> str:
-        with self.path.open("a") as file:
-            file.write(f"{guess}\n")
-        return f"{super().said(guess)}: {' '.join(self.path.read_text().split())}"
-
-    async def close(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-class KeepsStateInAFile(Hunts):
-    hunt = InAFile
-
-
 # episode.talk
 
 
-class Impatient(Hunt):
-    def scored(self) -> Verdict:
-        if len(self.guesses) >= self.env.max_turns:  # "it has done its best"
-            return Verdict({"found": Reward(1.0)}, passed=True)
-        return super().scored()
-
-
-class PassesTheEndless(Hunts):
-    hunt = Impatient
-
-
-class Short(Hunt):
-    def scored(self) -> Verdict:
-        assert len(self.guesses) < 5, "too many guesses"
-        return super().scored()
-
-
-class FailsAtTheEndless(Hunts):
-    hunt = Short
-
-
 # episode.turns
-
-
-class Sharing(Hunt):
-    def earned(self, found: bool) -> Reward:
-        count = max(1, len(self.guesses))
-        return Reward(turns=(float(found) / count,) * len(self.guesses))
-
-
-class SharesTheSuccess(Hunts):
-    hunt = Sharing
 
 
 class Backdating(Hunt):
@@ -335,48 +156,6 @@ class PaysTheFirstTurn(Hunts):
 
 
 # episode.close
-
-
-class Threaded(Hunt):
-    async def open(self) -> Sequence[Message]:
-        self.ended = threading.Event()
-        threading.Thread(target=self.ended.wait, name="hunt", daemon=True).start()
-        return ()
-
-    async def verdict(self, rollout: Rollout) -> Verdict:
-        self.ended.set()
-        return await super().verdict(rollout)
-
-
-class EndsItsThreadInTheVerdict(Hunts):
-    hunt = Threaded
-
-
-class WithAFolder(Hunt):
-    async def open(self) -> Sequence[Message]:
-        self.folder = tempfile.mkdtemp()
-        return ()
-
-    async def close(self) -> None:
-        if self.guesses:
-            os.rmdir(self.folder)
-
-
-class LeavesAFolderWithoutATurn(Hunts):
-    hunt = WithAFolder
-
-
-class Asking(Hunt):
-    async def reply(self, messages: Sequence[Message]) -> Reply:
-        process = subprocess.Popen(["sleep", "20"])  # noqa: ASYNC220 - the fault
-        await asyncio.sleep(0.1)  # a cancelled call never comes here
-        process.kill()
-        process.wait()
-        return await super().reply(messages)
-
-
-class LeavesAProcessWhenCancelled(Hunts):
-    hunt = Asking
 
 
 class OpensAFile(Hunt):
@@ -511,81 +290,7 @@ class Desks(Hunts):
         return (f"out {task.data}", "done")
 
 
-class Forgetful(Desk):
-    async def close(self) -> None:
-        if self.turns:
-            await super().close()
-
-
-class ForgetsItsSession(Desks):
-    hunt = Forgetful
-
-
-class Open(Desk):
-    def files(self) -> dict[str, str]:
-        return super().files() | {"solution.txt": f"The sum is {self.task.data}\n"}
-
-
-class ShowsTheSolution(Desks):
-    hunt = Open
-
-
-class Early(Desk):
-    """Brings the test along from the start: a policy may read it, or empty it."""
-
-    def files(self) -> dict[str, str]:
-        return super().files() | {"expected": f"{self.task.data * 3} {self.task.data}\n"}
-
-    def tests(self) -> dict[str, str]:
-        return {}
-
-    async def open(self) -> Sequence[Message]:
-        opening = await super().open()
-        assert self.session is not None
-        await self.session.write({"expected": f"{self.task.data:07d}".lstrip("0")})
-        return opening
-
-
-class TestsCanBeEmptied(Desks):
-    answer_in_prompt = True  # so that only emptying shows it
-    hunt = Early
-
-
-class Rewriting(Desk):
-    """Writes the same hidden test at the start and at the end."""
-
-    def files(self) -> dict[str, str]:
-        return super().files() | {".hidden": f"{self.task.data}\n"}
-
-
-class BringsTheTestAlong(Desks):
-    answer_in_prompt = True
-    hunt = Rewriting
-
-
 # Honest designs
-
-
-class Stalling(Hunt):
-    """Pays each turn for what it brought: a valid guess, and the right one."""
-
-    def earned(self, found: bool) -> Reward:
-        return Reward(
-            turns=tuple(
-                0.1 / self.env.max_turns * (guess is not None) + 0.9 * (guess == self.task.data)
-                for guess in self.guesses
-            )
-        )
-
-
-class PaysByTurn(Hunts):
-    """Sound: the reference earns the most, and turns are paid for themselves."""
-
-    open_ended = True
-    hunt = Stalling
-
-    def cheats(self, task: Task[int]) -> Sequence[str | Sequence[str]]:
-        return (f"{task.data} or {task.data + 1}",)
 
 
 class Ending(Hunt):
@@ -600,29 +305,6 @@ class Ending(Hunt):
 
 class PaysTheEnd(Hunts):
     hunt = Ending
-
-
-class OfItsOwn(Hunt):
-    """Holds a folder and a thread, and releases them however it ends."""
-
-    async def open(self) -> Sequence[Message]:
-        self.folder = tempfile.TemporaryDirectory()
-        self.ended = threading.Event()
-        threading.Thread(target=self.ended.wait, daemon=True).start()
-        return (Message("user", "I am ready."),)
-
-    async def reply(self, messages: Sequence[Message]) -> Reply:
-        said = _bytes(messages[-1].content)
-        await asyncio.to_thread(Path(self.folder.name, "log").write_bytes, said)
-        return await super().reply(messages)
-
-    async def close(self) -> None:
-        self.ended.set()
-        self.folder.cleanup()
-
-
-class HoldsAFolder(Hunts):
-    hunt = OfItsOwn
 
 
 class NotReplayable(Hunts):
@@ -651,37 +333,15 @@ class RestoresFiles(Desks):
 
 
 FAULTS: Mapping[type[Environment[Any]], str] = {
-    RaisesInEpisodes: "reply.form",
-    PaysAnything: "floor.empty",
     TellsAtFirst: "reply.secret",
-    DrawsItsWords: "episode.replay",
-    DrawsItsReward: "episode.replay",
-    KeepsNotesOfTheTask: "episode.replay",
-    UsesUpItsState: "episode.repeat",
-    CleansUpInTheVerdict: "episode.repeat",
-    KeepsStateOnTheEnvironment: "episode.apart",
-    KeepsStateOnTheClass: "episode.apart",
     KeepsStateInTheModule: "episode.apart",
-    KeepsStateInAFile: "episode.apart",
-    PassesTheEndless: "episode.talk",
-    FailsAtTheEndless: "episode.talk",
-    SharesTheSuccess: "episode.turns",
     PaysTheFirstTurn: "episode.turns",
-    LeavesAProcessWhenCancelled: "episode.close",
-    EndsItsThreadInTheVerdict: "episode.close",
-    LeavesAFolderWithoutATurn: "episode.close",
     LeavesAFileOpen: "episode.close",
-    ForgetsItsSession: "episode.close",
-    ShowsTheSolution: "episode.files",
-    TestsCanBeEmptied: "episode.files",
-    BringsTheTestAlong: "episode.files",
 }
 SOUND: Sequence[type[Environment[Any]]] = (
     Hunts,
     Desks,
-    PaysByTurn,
     PaysTheEnd,
-    HoldsAFolder,
     NotReplayable,
     RestoresFiles,
 )

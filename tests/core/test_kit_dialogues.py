@@ -24,7 +24,6 @@ from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play
 
 from .distributions import grpo
-from .sampled import one_of_each_check, some_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -142,11 +141,7 @@ def test_turns_are_one_text_that_can_be_changed() -> None:
 HANGING = {
     planted.Blocks,
     planted.BlocksTrusted,
-    planted.Loops,
     planted.Exits,
-    planted.Backtracks,
-    planted.Quadratic,
-    planted.HangingTool,
 }
 """What only a process of its own ends in time; the others are asked in this process, which is faster."""
 OF_DIALOGUES = [check for check in catalogue() if check.startswith(("reply.", "tool."))]
@@ -166,7 +161,7 @@ SOUND_TWIN: dict[str, type[Environment[Any]]] = {
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
+@pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items())
 def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
@@ -178,16 +173,7 @@ def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_val
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "env",
-    some_of(
-        planted.SOUND,
-        default=(
-            *(planted.Guess, planted.Quotes, planted.Interview, planted.Undetermined),
-            *(planted.TellsWhenItIsOver, planted.Asynchronous, planted.Shop, planted.Typed),
-        ),
-    ),
-)
+@pytest.mark.parametrize("env", planted.SOUND)
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "reply", "tool", "floor.cheats")
     assert not [result for result in found.values() if result.status == "invalid"]

@@ -86,6 +86,7 @@ def test_every_file_of_a_plugin_is_well_formed_and_tidy(kind: Kind, tmp_path: Pa
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_name_may_be_that_of_something_the_module_imports(
     kind: str, site: Path, tmp_path: Path

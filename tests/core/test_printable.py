@@ -100,6 +100,7 @@ def test_json_stays_equal(value: object) -> None:
     assert printable(shown) == shown
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("piece", ["x", "\x1b[5m", "中文", "👩\u200d", "\ufe0f", "\u202e", "a\n"])
 def test_a_megabyte_takes_no_time(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))

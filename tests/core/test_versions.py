@@ -108,6 +108,7 @@ def test_the_extras_that_a_requirement_names_are_compared_too(site: Path) -> Non
         check_versions("it", distribution="author")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", TRAINING, ids=lambda command: command[0])
 def test_a_command_that_trains_says_in_one_line_what_is_too_old(
     site: Path, command: list[str]

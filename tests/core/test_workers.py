@@ -90,6 +90,7 @@ def test_what_comes_after_a_reply_is_never_the_reply_to_the_next_request(order: 
     assert len(set(honest)) == 2, "a worker with bytes to spare is replaced"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [40, signal.SIGUSR1, signal.SIGALRM])
 def test_a_worker_that_dies_of_a_signal_is_said_to_whatever_the_signal_is(number: int) -> None:
     dead, after = judge_in_turn(hostile.Attacker(), [f"die of:{int(number)}", "pid:"])

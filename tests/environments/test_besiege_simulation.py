@@ -353,6 +353,7 @@ def test_any_valid_machine_of_any_blocks_can_be_simulated() -> None:
             )
 
 
+@pytest.mark.slow
 def test_the_largest_machine_of_moving_parts_takes_a_second_and_no_minute() -> None:
     built = grow(random.Random(5), size=60, types=["16", "5", "44", "2"])
     started = time.process_time()

@@ -222,6 +222,7 @@ def test_an_audit_runs_the_machine_in_another_world() -> None:
 # The cold start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["car", "catapult"])
 def test_references_are_many_different_machines_that_pass(name: str) -> None:
     env = KINDS[name]()

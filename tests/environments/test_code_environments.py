@@ -349,7 +349,7 @@ FIZZBUZZ_MUTATIONS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
 def test_every_wrong_variant_of_a_fizzbuzz_reference_fails_somewhere(difficulty: int) -> None:
     """A variant that this problem cannot tell (order of words that never meet) is told by another one of the same difficulty."""
@@ -417,6 +417,7 @@ def test_families_are_right_about_cases_worked_by_hand() -> None:
 # With real jails
 
 
+@pytest.mark.sampled(1)
 def test_the_environment_keeps_the_promises_of_programs(services: Services) -> None:
     """Those that are about any text run hundreds of programs; they are asked below."""
     only = ["declared", "task", "verdict", "floor.code", "floor.cheats", "floor.canaries"]

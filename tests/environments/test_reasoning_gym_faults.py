@@ -45,7 +45,7 @@ def script() -> ModuleType:
     return module
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "expected"), SHOWN.items())
 def test_the_published_holes_are_found(name: str, expected: set[str], script: ModuleType) -> None:
     asked = {check: count for check, count in script.TASKS.items() if check != "task.process"}

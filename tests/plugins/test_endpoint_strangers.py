@@ -112,6 +112,7 @@ LARGE: dict[str, bytes] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LARGE)
 def test_a_large_body_is_refused_in_a_sentence_while_others_are_answered(
     kind: str, tmp_path: Path

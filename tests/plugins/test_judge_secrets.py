@@ -50,7 +50,7 @@ def redirect(handler: BaseHTTPRequestHandler, to: str) -> None:
     handler.end_headers()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
     "where",

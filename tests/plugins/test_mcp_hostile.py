@@ -36,6 +36,7 @@ def server(kind: str, seconds: float = 20) -> McpServer:
     return McpServer([sys.executable, "-S", SCRIPT, kind], seconds=seconds)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [

@@ -134,6 +134,7 @@ def used(pool: JailPool, path: Path | None, use: Callable[[Session], Awaitable[T
     return asyncio.run(whole())
 
 
+@pytest.mark.sampled(2)
 def test_ordinary_clients_reach_the_socket(pool: JailPool, path: Path) -> None:
     """One connection after the other, many at once, a large body, and an answer that comes in parts."""
     source = f"""

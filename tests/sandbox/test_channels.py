@@ -35,7 +35,7 @@ def run(pool: JailPool, *programs: Program) -> list[Sequence[Outcome]]:
     return list(asyncio.run(pool.run(programs)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DIALOGUES)
 def test_two_programs_that_run_at_the_same_time_cannot_talk(two_jails: JailPool, name: str) -> None:
     says, hears = (Program(source, "f", [(SECRET,)], PATIENT) for source in DIALOGUES[name])

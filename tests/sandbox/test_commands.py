@@ -51,6 +51,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_a_right_program_of_any_language_passes(pool: JailPool, language: str) -> None:
     source, command = PROGRAMS[language]

@@ -111,11 +111,13 @@ def test_a_sandbox_that_does_not_isolate_the_commands_of_a_verdict_is_found(
     assert sound.status == "valid", sound.message
 
 
+@pytest.mark.sampled(1)
 def test_a_program_of_the_policys_may_run_what_the_policy_has_left(pool: JailPool) -> None:
     result = checked(pool, ["python3", "check.py"], of_policy=True)
     assert result.status == "valid", result.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 @pytest.mark.parametrize(("of_policy", "passes"), [(False, False), (True, True)])
 def test_a_module_beside_the_check_pays_only_where_the_verdict_runs_a_program_of_the_policys(

@@ -310,6 +310,7 @@ async def kill_jails(known: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
     pool: JailPool,
 ) -> None:

@@ -355,6 +355,7 @@ MORE = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant"])
 @pytest.mark.parametrize("level", ["token", "sequence_mean"])
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE)
@@ -512,6 +513,7 @@ def test_an_adaptive_beta_keeps_its_sign_with_a_short_horizon(attempts):
     assert adapted(0.1, 5.0, attempts, config) == pytest.approx(0.12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 def test_micro_batch_size_does_not_change_the_gradient(

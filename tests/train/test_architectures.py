@@ -133,6 +133,7 @@ def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: floa
     return micros
 
 
+@pytest.mark.slow
 def test_the_ways_are_the_fastest_that_are_right() -> None:
     ways = {
         "llama": (Training.TREES, Sampling.TREES),

@@ -73,6 +73,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.slow
 def test_an_alias_becomes_the_weights_of_its_gguf(alias: Alias, tmp_path: Path) -> None:
     model = load_model(
         resolve(alias.name, progress=False), dtype=torch.float32, device=torch.device("cpu")
@@ -91,6 +92,7 @@ def test_an_alias_becomes_the_weights_of_its_gguf(alias: Alias, tmp_path: Path) 
         assert torch.equal(weight, torch.from_numpy(expected).bfloat16().float()), name
 
 
+@pytest.mark.slow
 def test_the_converted_tokenizer_knows_the_chat_and_cuts_every_digit_off(alias: Alias) -> None:
     tokenizer = load_tokenizer(resolve(alias.name, progress=False))
     chat = tokenizer.apply_chat_template(

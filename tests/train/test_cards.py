@@ -104,6 +104,7 @@ class Held(Letters):
         return super().task(key)
 
 
+@pytest.mark.slow
 def test_the_card_of_what_is_only_evaluated_shows_a_held_out_task(settings, tmp_path):
     told = Told()
     more = {"steps": 1, "eval": {"tasks": 2, "also": ["arithmetic"]}}
@@ -116,6 +117,7 @@ def test_the_card_of_what_is_only_evaluated_shows_a_held_out_task(settings, tmp_
     assert cards(tmp_path / "run")["arithmetic"]["prompt"].startswith("letters ")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_with_another_verifier_has_its_card(settings, tmp_path):
     config = build_config(
         [settings, {"steps": 2, "eval": {"tasks": 0}, "checkpoint": {"every": 1}}]

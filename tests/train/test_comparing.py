@@ -175,6 +175,7 @@ def test_the_95_percent_interval_covers_the_truth_in_93_to_97_of_100_draws(
     assert 0.93 <= covered / draws <= 0.97
 
 
+@pytest.mark.slow
 def test_the_p_value_is_that_of_all_signs_and_uniform_without_a_difference() -> None:
     assert sign_flip_p_value([1.0, 1.0, 1.0]) == 2 / 8
     assert sign_flip_p_value([0.0, 0.0]) == 1.0

@@ -176,6 +176,7 @@ def test_every_completion_that_ended_by_itself_is_json_of_its_schema(
     assert ended[1] > ended[0], "few completions ended, so little was shown"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "settings_",
     [{}, {"temperature": 0.0}, {"temperature": 1.7, "top_p": 0.8}, {"top_k": 2}, {"min_p": 0.2}],

@@ -88,6 +88,7 @@ def test_a_larger_model_takes_other_numbers(
     assert any("for an adapter on 494 million weights" in text for text in listener.said)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_numbers(
     settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ def test_the_weights_of_the_base_model_are_counted_however_they_are_stored(
     assert base_weights(policy.model) == expected
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_trained_further_is_not_counted(settings, tmp_path: Path) -> None:
     trained(settings, tmp_path / "run")
     again = nested({"model.name": str(tmp_path / "run")})

@@ -277,6 +277,7 @@ def test_damaged_final_weights_are_never_used_and_can_be_written_again(
     assert equal_weights(content(whole)[2], before)
 
 
+@pytest.mark.slow
 def test_damaged_best_weights_are_refused_until_they_may_be_dropped(run: Path, whole: Path) -> None:
     (run / "checkpoints" / "best" / "best.json").write_text("")
     with pytest.raises(
@@ -529,6 +530,7 @@ def test_a_run_that_is_stopped_says_so_in_its_log(settings: dict[str, Any], tmp_
     )
 
 
+@pytest.mark.slow
 def test_the_line_of_a_step_that_found_no_room_is_written_at_the_resume(
     settings: dict[str, Any], tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_good_attempts_are_written_once_with_their_prompts_and_can_be_learned_fr
     assert (tmp_path / "warm" / "final").is_dir()
 
 
+@pytest.mark.slow
 def test_the_best_of_each_task_and_the_held_out_ones_can_be_chosen(run_folder, tmp_path):
     exported(run_folder, "--rollouts", tmp_path / "best.jsonl", "--min-reward", "0", "--best", "1")
     best: dict[int, float] = {}
@@ -89,6 +90,7 @@ def test_the_best_of_each_task_and_the_held_out_ones_can_be_chosen(run_folder, t
     assert {row["key"]["split"] for row in read_lines(tmp_path / "eval.jsonl")} <= {"eval"}
 
 
+@pytest.mark.slow
 def test_without_a_least_reward_those_that_passed_are_taken(run_folder, tmp_path):
     exported(run_folder, "--rollouts", tmp_path / "passed.jsonl")
     assert all(row["reward"] > 0.5 for row in read_lines(tmp_path / "passed.jsonl"))
@@ -131,6 +133,7 @@ def test_a_chat_is_written_as_messages(tiny_folder, tmp_path):
     assert row["completion"][0]["role"] == "assistant"
 
 
+@pytest.mark.slow
 def test_merged_weights_answer_as_the_run_does(run_folder, tmp_path):
     exported(run_folder, "--weights", tmp_path / "model")
     model, tokenizer = (

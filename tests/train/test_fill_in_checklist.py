@@ -89,6 +89,7 @@ def test_the_judge_has_to_be_a_sequence_scorer(models: Path, tmp_path: Path) -> 
         )
 
 
+@pytest.mark.slow
 def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(
     run: Trainer, models: Path
 ) -> None:

@@ -99,6 +99,7 @@ def plain(model: Any, row: Row) -> torch.Tensor:
     return torch.log_softmax(logits[len(prompt) - 1 : -1] / TEMPERATURE, dim=-1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", POLICIES)
 def test_value_and_gradient_are_those_of_plain_passes(kind: str) -> None:
     policy = POLICIES[kind]()

@@ -110,7 +110,7 @@ def test_a_folder_of_a_stranger_is_refused_in_one_line(
     ],
     ids=lambda command: " ".join(command[:3]),
 )
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["targets that backtrack", "its base is itself", "adapter is a pickle"])  # fmt: skip
 def test_every_command_that_takes_a_model_refuses_in_one_line(
     command: tuple[str, ...],
@@ -148,6 +148,7 @@ def test_models_of_strangers_in_the_cache_are_left_out_of_the_list(
     assert [model["name"] for model in json.loads(done.stdout)] == ["good"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["good", "pattern", "list of names", "links"])
 def test_a_good_folder_loads_as_before(
     name: str, base: Path, good_adapter: Path, tmp_path: Path

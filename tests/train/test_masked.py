@@ -332,7 +332,7 @@ def fast_run(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]
     return metrics(folder / "run")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("switch", "off"),
     [

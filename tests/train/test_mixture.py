@@ -116,6 +116,7 @@ def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(
     )
 
 
+@pytest.mark.slow
 def test_the_share_of_an_environment_that_is_a_file_can_change_when_a_run_goes_on(
     settings, tmp_path
 ):

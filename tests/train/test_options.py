@@ -132,6 +132,7 @@ def test_groups_whose_rewards_differ_by_rounding_are_dead_and_are_refilled(
     assert (step["advantage/std"], step["grad_norm"]) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_dead_groups_are_refilled_by_their_rewards_before_a_kl(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(
         assert (len(texts), len(rounds)) == (18, 3)
 
 
+@pytest.mark.slow
 def test_nothing_is_refilled_where_every_group_teaches(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_nothing_is_refilled_where_every_group_teaches(
     assert {line["groups/refilled"] for line in steps(with_refills)} == {0.0}
 
 
+@pytest.mark.slow
 def test_pods_trains_on_the_kept_attempts_only(settings: dict[str, Any], tmp_path: Path) -> None:
     trainer = make({**settings, "advantage": {"name": "grpo", "keep": 2}}, tmp_path / "run")
     trainer.run()
@@ -217,6 +220,7 @@ def test_truncated_completions_leave_the_loss_and_stay_in_their_group(
     assert any(line["advantage"] for line in lines if line["finish"] == "length")
 
 
+@pytest.mark.slow
 def test_long_completions_are_punished_in_the_reward(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -292,6 +292,7 @@ def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
         assert recorded.sampler.rests == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
 def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
     tmp_path: Path, copying: bool
@@ -455,6 +456,7 @@ def test_a_failure_belongs_to_its_step_and_ends_what_would_follow() -> None:
 # --- ends
 
 
+@pytest.mark.slow
 def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
     tmp_path: Path,
 ) -> None:

@@ -185,6 +185,7 @@ def test_without_levels_one_is_probed(probe: Any) -> None:
     assert "has no levels; remove --level" in refused.output
 
 
+@pytest.mark.slow
 def test_the_tasks_are_those_that_a_run_begins_with_each_once(
     probe: Any, file: str, tiny_folder: Path, monkeypatch: Any
 ) -> None:
@@ -241,6 +242,7 @@ def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("grpo_core.train.run.measure.PROBE_CHUNK", 12)
     roll_out = Actor.sample_and_verify

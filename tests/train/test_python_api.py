@@ -53,11 +53,13 @@ def test_a_run_in_a_notebook_whose_event_loop_is_running(settings, tmp_path):
     assert asyncio.run(cell()).keys() == {"reward", "pass_rate"}
 
 
+@pytest.mark.slow
 def test_a_run_awaited_by_code_with_a_loop_of_its_own(settings, tmp_path):
     trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
     assert asyncio.run(trainer.arun()).keys() == {"reward", "pass_rate"}
 
 
+@pytest.mark.slow
 def test_without_a_folder_a_run_makes_one_below_runs(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer = Trainer(build_config([settings]), Letters())

@@ -136,7 +136,7 @@ def trained(settings: dict[str, Any], env: Environment[Any], folder: Path) -> li
     return [text for text in observer.warnings if "reference answer" in text]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 @pytest.mark.parametrize("env", [Lines(), Spoken(), Ended()])
 def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
@@ -157,6 +157,7 @@ def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("env", [Words(), Unscored()])
 def test_where_no_reward_is_known_to_change_it_is_a_warning(
     tmp_path: Path, env: Environment[Any]
@@ -170,6 +171,7 @@ def test_where_no_reward_is_known_to_change_it_is_a_warning(
     assert warning in (tmp_path / "run" / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path: Path) -> None:
     settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
     (warning,) = trained(settings, Sometimes(), tmp_path / "run")

@@ -131,6 +131,7 @@ def shown(page: Any, url: str, fragment: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["single", pytest.param("served", marks=pytest.mark.heavy)])
 def test_every_page_filter_and_group_shows_without_an_error(
     browser: Any, source: str, request: pytest.FixtureRequest

@@ -95,6 +95,7 @@ def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: O
     assert "1 alarms; the last one, step 6: canary paid" in shown
 
 
+@pytest.mark.slow
 def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
     run: RunFolder, open_run: OpenRun
 ) -> None:
@@ -140,6 +141,7 @@ def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -
     assert "9 train" in text
 
 
+@pytest.mark.slow
 def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: Path) -> None:
     folder = trained_run({**settings}, tmp_path / "run", steps=1)
     (folder.path / "metrics.jsonl").write_text("")
@@ -150,6 +152,7 @@ def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: P
     assert "step 0 of 1" in first
 
 
+@pytest.mark.slow
 def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
     run: RunFolder, open_run: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:

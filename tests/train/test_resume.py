@@ -135,6 +135,7 @@ def test_more_steps_stretch_the_schedule_from_the_first_resumed_step_on(interrup
     assert len(later(interrupted)) == 10
 
 
+@pytest.mark.slow
 def test_a_run_that_was_resumed_with_other_settings_is_resumed_again_without_naming_them(
     interrupted: Path,
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_run_that_was_resumed_with_other_settings_is_resumed_again_without_nam
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [("adamw", "adamw8bit"), ("adamw8bit", "adamw")])
 def test_another_optimizer_begins_without_running_means_and_this_is_said(
     settings: dict[str, Any], tmp_path: Path, before: str, after: str
@@ -179,7 +181,7 @@ def test_another_optimizer_begins_without_running_means_and_this_is_said(
     assert again.folder.finished
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "changes", "total"),
     [
@@ -206,6 +208,7 @@ def test_a_change_takes_back_what_excludes_it(
     assert again.folder.finished
 
 
+@pytest.mark.slow
 def test_a_changed_level_is_trained_at_and_that_there_is_no_gain_is_said(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -235,6 +238,7 @@ def test_a_run_goes_on_with_its_method(interrupted: Path) -> None:
     assert (interrupted / "config.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_beta_that_was_adapted_is_kept_unless_another_is_configured(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -258,6 +262,7 @@ def test_a_beta_that_was_adapted_is_kept_unless_another_is_configured(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, False])
 def test_a_reference_that_follows_from_a_resume_on_begins_as_the_model_before_training(
     settings: dict[str, Any], tmp_path: Path, lora: bool

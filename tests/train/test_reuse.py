@@ -60,6 +60,7 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint_as_if_nothing_had_happene
     assert lines(tmp_path / "run") == lines(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_while_it_collected_its_first_batch_begins_with_the_same_tasks(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

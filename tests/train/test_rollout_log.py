@@ -174,6 +174,7 @@ def test_options_of_the_log_change_neither_metrics_nor_weights(
         assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_a_sample_keeps_some_groups_of_each_step_and_whole_evaluations(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_sample_keeps_some_groups_of_each_step_and_whole_evaluations(
     assert all(line["group"] in kept[line["step"]] for line in updates)
 
 
+@pytest.mark.slow
 def test_without_rollouts_only_verdicts_of_evaluations_are_kept(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

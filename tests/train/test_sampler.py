@@ -76,6 +76,7 @@ def test_greedy_tokens_equal_those_of_generate(policy):
         assert list(completion.token_ids) == expected[0, len(request.prefix) :].tolist()
 
 
+@pytest.mark.sampled(1)
 def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
     requests = requests_for(prompts(5), 4, length=30)
     together = sample(policy, requests)
@@ -155,6 +156,7 @@ def test_prompts_are_computed_once(policy):
     assert counts == ([9 + sum(rest)] if policy.shared_prefix else [2 * (9 + max(rest))])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("trees", ["one", "by prompt", "alone", "the best at each token"])
 @pytest.mark.parametrize("max_rows", [20, 7])
 def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, max_rows):
@@ -182,6 +184,7 @@ def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, ma
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("max_rows", [20, 7])
 def test_how_prompts_are_computed_changes_nothing(policy, monkeypatch, max_rows):
     requests = requests_for(prompts(5), 4, length=30)
@@ -194,6 +197,7 @@ def test_how_prompts_are_computed_changes_nothing(policy, monkeypatch, max_rows)
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("max_rows", [1, 3, 8, 19])
 def test_how_many_rows_are_decoded_at_a_time_changes_nothing(policy, max_rows):
     requests = requests_for(prompts(5), 4, length=30)

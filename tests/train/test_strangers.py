@@ -217,7 +217,7 @@ def test_what_is_read_is_a_regular_file_or_refused_in_one_line(
                 assert any(words in said for words in refusals), said
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe, unix_socket, folder])
 def test_pictures_and_reports_replace_what_has_their_name(
     run: Path, outside: Path, planted: Callable[[Path, Path], None]

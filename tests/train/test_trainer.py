@@ -215,6 +215,7 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
     class StopAtThree(Observer):
         trainer: Trainer
@@ -246,6 +247,7 @@ def test_a_stop_is_obeyed_once_and_also_if_it_came_before_the_run(settings, tmp_
     assert trainer.folder.finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "isolation"), [("letters", "inline"), ("arithmetic", "process")])
 def test_a_run_that_was_stopped_goes_on_in_the_same_process(
     settings, tmp_path, caplog, name, isolation
@@ -409,6 +411,7 @@ def test_a_sampled_group_is_written_for_people_now_and_then(settings, tmp_path):
     assert log.count("advantage") == 2 * settings["group_size"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings, tmp_path):
     whole = run(settings, tmp_path / "whole")
 
@@ -420,6 +423,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings
     assert untimed(tmp_path / "parts") == untimed(whole.folder.path)
 
 
+@pytest.mark.slow
 def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
     class StopWhileEvaluating(Observer):
         trainer: Trainer

@@ -276,6 +276,7 @@ def test_settings_of_the_command_line_are_the_users_and_those_beside_them_are_no
     assert invoke("rescore", folder, "--set", own, "--set", "env.reward=exact")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_recipe_that_was_trusted_is_used_again_and_can_be_shown_before(evil, settings, tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(f'environment = "{evil}:Letters"\nsteps = 1\n[eval]\ntasks = 1\n')

@@ -133,6 +133,7 @@ def test_a_setting_that_the_user_gives_wins(settings, tmp_path: Path) -> None:
     assert not [text for text in listener.said if "max_rows" in text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
     settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request, gpu: bool

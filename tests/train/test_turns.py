@@ -567,6 +567,7 @@ def by_turn_run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
     return trainer
 
 
+@pytest.mark.slow
 def test_a_policy_learns_a_dialogue_that_pays_by_turn_and_nothing_from_shuffled_rewards(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_rows_that_are_too_long_are_named_before_the_first_step_and_train_nothin
     assert sum(left_out) in (4, 5)  # of two whole epochs, and perhaps of the third
 
 
+@pytest.mark.slow
 def test_a_resumed_run_leaves_out_the_same_rows_to_the_bit(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_resumed_run_replaces_the_same_generated_tasks_to_the_bit(
     assert rollouts(tmp_path / "parts") == rollouts(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_mixture_with_a_curriculum_resumes_with_the_same_tasks_to_the_bit(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_mixture_with_a_curriculum_resumes_with_the_same_tasks_to_the_bit(
     assert "eval/letters/unasked" not in last
 
 
+@pytest.mark.slow
 def test_a_pipeline_deals_the_same_tasks_as_a_run_without_one(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -214,6 +214,7 @@ def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
     assert all(not watch.look({"loss": 1.0}) for _ in range(50))  # a warm start
 
 
+@pytest.mark.slow
 def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     """A policy that writes six letters, a or b, learns to write a."""
     rng = random.Random(0)
