@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -26,6 +26,8 @@ from grpo_core.verify.engine import Verifier
 from grpo_env_reasoning_gym import grpo_environments
 from grpo_env_reasoning_gym.execution import EXECUTING, PARSED_BY_SYMPY, SANDBOXED
 from grpo_env_reasoning_gym.faults import Fault, faults
+
+from ..deadlines import ends_within
 
 SPECS = {spec.name.partition("/")[2]: spec for spec in grpo_environments()}
 ACCEPTED = {"execute_answers": True, "allow_faulty": True}
@@ -354,25 +356,11 @@ class _LateError(Exception):
     """A verdict, or a task, takes too long."""
 
 
-@contextlib.contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _LateError
-
-    previous = signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
-
-
 def best_constant(name: str, level: float) -> tuple[float, str]:
     """The mean reward of the best constant answer, and that answer."""
     env = build_environment(SPECS[name], ACCEPTED)
     tasks: list[Task[Any]] = []
-    with contextlib.suppress(_LateError), at_most(20):
+    with contextlib.suppress(_LateError), ends_within(20, _LateError, clock=signal.ITIMER_PROF):
         for index in range(TASKS):
             tasks.append(env.task(TaskKey(f"reasoning-gym/{name}", "train", index, 0, level)))
     references = collections.Counter(str(task.data.entry["answer"]) for task in tasks)
@@ -382,7 +370,7 @@ def best_constant(name: str, level: float) -> tuple[float, str]:
         for task in tasks:
             with (
                 contextlib.suppress(Exception),  # also _LateError: then nothing is paid
-                at_most(1),
+                ends_within(1, _LateError, clock=signal.ITIMER_PROF),
                 contextlib.redirect_stdout(io.StringIO()),
             ):
                 total += env.verify(task, Rollout.of(f"<answer>{text}</answer>")).total

@@ -114,13 +114,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture(scope="module")
-def pool(backend: str) -> Iterator[JailPool]:
-    pool = opened(backend, 1)
-    yield pool
-    asyncio.run(pool.close())
-
-
 def used(pool: JailPool, path: Path | None, use: Callable[[Session], Awaitable[T]]) -> T:
     """Return what `use` makes of a session that reaches the socket at `path`."""
 

@@ -156,16 +156,15 @@ class AlwaysRuns(Environment):
 """
 
 
-def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(
-    engine: Engine, tmp_path: Path
-) -> None:
-    pytest.importorskip("torch")
+def start_trainer(tmp_path: Path, **more: int) -> subprocess.Popen[bytes]:
+    """Start a run with programs in containers; it writes what it says to `log`."""
     (tmp_path / "always.py").write_text(ALWAYS_RUNS)
     settings = {
         "model.name": save_tiny(tmp_path / "tiny"),
         "model.dtype": "float32",
         "sandbox.name": "docker",
         "eval.tasks": 0,
+        **more,
     }
     command = [
         sys.executable,
@@ -177,9 +176,14 @@ def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_
     ]
     command += [f"--set={key}={value}" for key, value in settings.items()]
     with (tmp_path / "log").open("wb") as log:
-        trainer = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log
-        )
+        return subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
+
+
+def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(
+    engine: Engine, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    trainer = start_trainer(tmp_path)
     deadline = time.monotonic() + 120
     while not engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split():
         assert trainer.poll() is None, (tmp_path / "log").read_text()
@@ -558,27 +562,7 @@ def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(
     engine: Engine, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "always.py").write_text(ALWAYS_RUNS)
-    settings = {
-        "model.name": save_tiny(tmp_path / "tiny"),
-        "model.dtype": "float32",
-        "sandbox.name": "docker",
-        "eval.tasks": 0,
-    }
-    settings |= {"steps": 3, "prompts_per_step": 2, "group_size": 4}
-    command = [
-        sys.executable,
-        "-c",
-        "from grpo_core.cli import main; main()",
-        "run",
-        "--env",
-        f"{tmp_path / 'always.py'}:AlwaysRuns",
-    ]
-    command += [f"--set={key}={value}" for key, value in settings.items()]
-    with (tmp_path / "log").open("wb") as log:
-        trainer = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log
-        )
+    trainer = start_trainer(tmp_path, steps=3, prompts_per_step=2, group_size=4)
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         assert trainer.poll() is None, (tmp_path / "log").read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from grpo_core.verify.playing import play
 from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend
-from .test_backends import opened
 
 sys.path.insert(0, str(Path(__file__).parent))  # other processes import the environment, too
 
@@ -43,13 +41,6 @@ FAULTY: dict[str, Any] = {
     "with an import of the folder": "python3 -c 'import sys; sys.path.insert(0, \"\"); import json'; echo True",
 }
 """Commands of a verifier that run files of the policy's."""
-
-
-@pytest.fixture(scope="module")
-def pool(backend: str) -> Iterator[JailPool]:
-    pool = opened(backend, 1)
-    yield pool
-    asyncio.run(pool.close())
 
 
 def checked(pool: JailPool, command: Any, *, of_policy: bool = False) -> CheckResult:

@@ -34,14 +34,6 @@ T = TypeVar("T")
 Use = Callable[[Session], Awaitable[T]]
 
 
-@pytest.fixture(scope="module")
-def pool(backend: str) -> Iterator[JailPool]:
-    """One jail for one session after the other, so that a leftover would be seen."""
-    pool = opened(backend, 1)
-    yield pool
-    asyncio.run(pool.close())
-
-
 def used(pool: JailPool, use: Use[T], *, limits: Limits = SHORT, **files: str | bytes) -> T:
     """Return what `use` makes of a session with these files."""
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from grpo_core import CommandResult, Limits
 from grpo_core.calls.call import Call
 from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend
-from .test_backends import opened
 
 LIMITS = Limits(wall_seconds=10, cpu_seconds=5, memory_mb=256, file_mb=2, processes=16)
 CHEAT = "print('full marks', flush=True); import os; os._exit(0)"
@@ -59,13 +56,6 @@ FILES = {
     "check.sh": "cat number.json\n",
     "number.json": "42\n",
 }
-
-
-@pytest.fixture(scope="module")
-def pool(backend: str) -> Iterator[JailPool]:
-    pool = opened(backend, 1)
-    yield pool
-    asyncio.run(pool.close())
 
 
 def judged(

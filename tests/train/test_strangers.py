@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.train.trainer import Trainer
 
+from ..deadlines import ends_within
 from .tiny import save_tiny
 
 SECRET = "what only this user has"
@@ -99,27 +99,11 @@ def call(name: str, run: Path) -> str:
         shutil.rmtree(run / "final")
     words = {"RUN": str(run), "UNFINISHED": str(run)}
     arguments = [words.get(text, text.replace("OUT", str(out))) for text in COMMANDS[name]]
-    with within(SECONDS):
+    with ends_within(SECONDS, TimeoutError):
         done = CliRunner().invoke(app, arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
     assert "Traceback" not in done.output
     return " ".join(done.output.split())
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Fail if the block takes longer, even if it waits for a pipe."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError(f"it took more than {seconds} s")
-
-    previous = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def pipe(path: Path, outside: Path) -> None:
