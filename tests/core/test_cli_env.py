@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..commandline import words
 from .distributions import (
     OFFERS_ONE,
     TOY_ENVIRONMENT,
@@ -142,19 +143,7 @@ def test_show_prints_the_reference_only_when_asked(toy: Path) -> None:
 
 def test_show_as_json_holds_the_key_that_replays_the_task(toy: Path) -> None:
     result = grpo(
-        "env",
-        "show",
-        "toy",
-        "--split",
-        "eval",
-        "--index",
-        "3",
-        "--seed",
-        "5",
-        "--level",
-        "0.5",
-        "--reference",
-        "--json",
+        *words("env show toy --split eval --index 3 --seed 5 --level 0.5 --reference --json"),
     )
     data = json.loads(result.stdout)
     assert data["key"] == {"env": "toy", "split": "eval", "index": 3, "seed": 5, "level": 0.5}
@@ -199,16 +188,7 @@ def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> No
 
 def test_a_setting_changes_the_environment_that_judges(toy: Path) -> None:
     result = grpo(
-        "env",
-        "score",
-        "toy",
-        "--index",
-        "3",
-        "--answer",
-        "-",
-        "--json",
-        "--set",
-        "env.bonus=0.25",
+        *words("env score toy --index 3 --answer - --json --set env.bonus=0.25"),
         stdin="9",
     )
     assert json.loads(result.stdout)["total"] == 1.25

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ..commandline import words
+
 HOOK = "from grpo_core import Spec, hookimpl\n\n@hookimpl\n"
 GOOD = (
     HOOK
@@ -84,14 +86,7 @@ class Installation:
         )
         command = [
             sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(self.python),
-            "install",
-            "-q",
-            "--no-index",
-            "--no-deps",
+            *words(f"-m pip --python {self.python} install -q --no-index --no-deps"),
             *map(str, wheels),
         ]
         subprocess.run(command, check=True, capture_output=True, text=True)

@@ -51,6 +51,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import planted
 
+from ..commandline import words
+
 COUNT = 8
 IN_A_WORKER = ("floor.large", "safety.", "cost.")
 """Checks whose faults hang, grow or change the process that judges; the others are asked in this
@@ -477,11 +479,7 @@ def test_ctrl_c_leaves_no_process_behind(site: Path) -> None:
         sys.executable,
         "-c",
         "from grpo_core.cli import main; main()",
-        "env",
-        "check",
-        "toy",
-        "--only",
-        "verdict.process",
+        *words("env check toy --only verdict.process"),
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=site, start_new_session=True

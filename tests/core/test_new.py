@@ -22,6 +22,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
 from grpo_core.runs.folder import RunFolder
 
+from ..commandline import words
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin, install_project, pytest_apart
 
@@ -219,26 +220,11 @@ def judged_by_equality(folder: Path) -> list[str]:
 def train(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
     project(kind)
     model = str(save_tiny(tmp_path / "tiny"))
-    small = [
-        "--prompts-per-step",
-        "2",
-        "--group-size",
-        "2",
-        "--max-new-tokens",
-        "4",
-        "--set",
-        "eval.tasks=2",
-    ]
+    small = words("--prompts-per-step 2 --group-size 2 --max-new-tokens 4 --set eval.tasks=2")
     if kind == "judge":
         small += judged_by_equality(tmp_path)
     done = grpo(
-        "run",
-        "--env",
-        "word-sums",
-        "--model",
-        model,
-        "--steps",
-        "2",
+        *words(f"run --env word-sums --model {model} --steps 2"),
         *small,
         "--out",
         str(tmp_path / "run"),

@@ -17,18 +17,15 @@ import yaml
 from grpo_core.kit.new_plugin import Kind, plugin_files
 from grpo_core.protocol.hookspecs import OFFER_HOOKS
 
+from ..commandline import words
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_project, pytest_apart
 
 KINDS = get_args(Kind)
-SMALL = [
-    "--prompts-per-step=2",
-    "--group-size=2",
-    "--set=sampling.max_new_tokens=6",
-    "--set=eval.tasks=2",
-    "--set=kl.beta=0",
-    "--set=model.dtype=float32",
-]
+SMALL = words(
+    "--prompts-per-step=2 --group-size=2 --set=sampling.max_new_tokens=6 "
+    "--set=eval.tasks=2 --set=kl.beta=0 --set=model.dtype=float32"
+)
 
 
 @pytest.fixture

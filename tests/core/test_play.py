@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ..commandline import words
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 
 HIGHER = '''
@@ -218,11 +219,7 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
         sys.executable,
         "-c",
         "from grpo_core.cli import main; main()",
-        "env",
-        "play",
-        "toy",
-        "--index",
-        "3",
+        *words("env play toy --index 3"),
     ]
     with subprocess.Popen(
         command,

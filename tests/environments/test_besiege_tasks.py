@@ -22,6 +22,8 @@ from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
 from grpo_env_besiege.levels import LEVELS, Level
 from grpo_env_besiege.machines import HEAVY_CAR, PAPER_CAR, PAPER_CATAPULT, ROTOR_CATAPULT, SLED
 
+from ..commandline import words
+
 KINDS = {"car": Car, "catapult": Catapult, "delivery": Delivery}
 CAR, SLED_ANSWER = compact(PAPER_CAR), compact(SLED)
 
@@ -308,15 +310,9 @@ def test_the_simulator_says_what_was_wrong_or_what_the_machine_did() -> None:
 @pytest.mark.slow
 def test_a_machine_is_drawn_and_so_is_what_it_did(tmp_path: Path) -> None:
     (tmp_path / "car.json").write_text(CAR)
-    command = [
-        "env",
-        "score",
-        "besiege/car",
-        "--answer",
-        str(tmp_path / "car.json"),
-        "--pictures",
-        str(tmp_path / "pictures"),
-    ]
+    command = words(
+        f"env score besiege/car --answer {tmp_path / 'car.json'} --pictures {tmp_path / 'pictures'}"
+    )
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     for name in ("machine.png", "run.png", "run.gif"):

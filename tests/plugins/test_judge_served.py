@@ -25,6 +25,8 @@ from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.prompts import RUBRIC, messages
 
+from ..commandline import words
+
 pytestmark = pytest.mark.heavy
 
 TEXTS = (
@@ -191,15 +193,9 @@ def grading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         )
     (folder / "grades.jsonl").write_text("".join(rows))
     _grpo(
-        "sft",
-        "--data",
-        folder / "grades.jsonl",
-        "--epochs",
-        "2",
-        "--batch-size",
-        "8",
-        "--out",
-        folder / "run",
+        *words(
+            f"sft --data {folder / 'grades.jsonl'} --epochs 2 --batch-size 8 --out {folder / 'run'}"
+        ),
     )
     _grpo("export", folder / "run", "--weights", folder / "model", "--dtype", "float32")
     with served(str(folder / "model"), folder / "log.txt") as found:

@@ -40,6 +40,7 @@ from grpo_judge.llm_config import LLMConfig
 from grpo_judge.scorer import Scorer, ScorerConfig
 from grpo_judge.unsayable import unsayable
 
+from ..commandline import words
 from ..train.tiny import tiny_tokenizer
 from ..train.tokenizer_kinds import KINDS
 from .endpoint import Endpoint, good, is_probe, judged
@@ -548,11 +549,7 @@ def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> 
         )
     )
     settings = [
-        "--judge",
-        "llm",
-        "--set",
-        "model=any",
-        "--set",
+        *words("--judge llm --set model=any --set"),
         f"base_url={endpoint.url}",
         "--set",
         "retries=0",

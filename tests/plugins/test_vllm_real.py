@@ -40,6 +40,8 @@ from grpo_core.train.policy.choose import choose_sampler, load_policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.weights import PolicyWeights
 
+from ..commandline import words
+
 PYTHON = os.environ.get("GRPO_VLLM_PYTHON", "")
 pytestmark = [
     pytest.mark.heavy,
@@ -53,11 +55,7 @@ COMMAND = [
         sys.executable,
         "-c",
         "from grpo_core.cli import main; main()",
-        "run",
-        "--env",
-        "arithmetic",
-        "--dtype",
-        "float32",
+        *words("run --env arithmetic --dtype float32"),
     ),
     *("--set", "sampler.name=vllm", "--set", f"sampler.settings.python={PYTHON}"),
 ]

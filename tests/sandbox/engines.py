@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ..commandline import words
+
 IMAGE = "grpo-sandbox"
 
 
@@ -33,11 +35,7 @@ class Engine:
 
     def start(self) -> None:
         command = [
-            "dockerd",
-            "--bridge",
-            "none",
-            "--iptables=false",
-            "-H",
+            *words("dockerd --bridge none --iptables=false -H"),
             self.host,
             "--pidfile",
             str(self.folder / "pid"),

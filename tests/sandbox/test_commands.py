@@ -22,7 +22,6 @@ from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend
 from .test_backends import marked as marked
-from .test_sessions import pool as pool
 
 SUMS = [(1, 2), (30, -4), (5, 5)]
 

@@ -17,6 +17,7 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from .letters import Audited, Letters
 
 FILE = Path(__file__).parent / "letters.py"
@@ -112,12 +113,7 @@ def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, t
         "eval",
         "--env",
         f"{tmp_path / 'broken.py'}:Broken",
-        "--model",
-        str(tiny_folder),
-        "--tasks",
-        "2",
-        "--samples",
-        "3",
+        *words(f"--model {tiny_folder} --tasks 2 --samples 3"),
     ]
     shown, told = (
         CliRunner().invoke(app, arguments),
@@ -142,13 +138,7 @@ def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):
         arguments = [
             "--env",
             f"{FILE}:{env}",
-            "--model",
-            str(tiny_folder),
-            "--tasks",
-            "4",
-            "--samples",
-            "3",
-            "--json",
+            *words(f"--model {tiny_folder} --tasks 4 --samples 3 --json"),
         ]
         done = CliRunner().invoke(app, ["eval", *arguments])
         assert done.exit_code == 0, done.output

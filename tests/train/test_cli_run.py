@@ -23,6 +23,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 
+from ..commandline import words
 from .forked import Forks, forks
 
 TINY = [
@@ -34,16 +35,7 @@ TINY = [
         "eval.tasks=4",
     )
 ]
-SMALL = [
-    "--prompts-per-step",
-    "2",
-    "--group-size",
-    "2",
-    "--max-new-tokens",
-    "6",
-    "--set",
-    "eval.tasks=4",
-]
+SMALL = words("--prompts-per-step 2 --group-size 2 --max-new-tokens 6 --set eval.tasks=4")
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -131,12 +123,7 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
 ):
     process = grpo.start(
         method,
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "500",
+        *words(f"--env arithmetic --model {tiny_folder} --steps 500"),
         *TINY,
         "--out",
         "run",
@@ -166,13 +153,7 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
 
 def test_a_run_under_way_is_not_resumed_by_a_second_process(grpo, tiny_folder, tmp_path):
     process = grpo.start(
-        "run",
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "500",
+        *words(f"run --env arithmetic --model {tiny_folder} --steps 500"),
         *TINY,
         "--out",
         "run",
@@ -195,12 +176,7 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(
     grpo, tiny_folder, tmp_path, method
 ):
     arguments = [
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "500",
+        *words(f"--env arithmetic --model {tiny_folder} --steps 500"),
         *TINY,
         "--set",
         "checkpoint.every=1",
@@ -257,12 +233,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
 ):
     """At once, or after a few steps."""
     arguments = [
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "300",
+        *words(f"--env arithmetic --model {tiny_folder} --steps 300"),
         *TINY,
         "--set",
         "checkpoint.every=0",
@@ -287,13 +258,7 @@ def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(
     grpo, tiny_folder, tmp_path
 ):
     done = grpo.run(
-        "run",
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "2",
+        *words(f"run --env arithmetic --model {tiny_folder} --steps 2"),
         *TINY,
         "--out",
         "run",
@@ -312,18 +277,9 @@ def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(
 
 
 def test_ctrl_c_in_an_evaluation_prints_what_was_measured(grpo, tiny_folder, tmp_path):
-    arguments = [
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--tasks",
-        "300",
-        "--samples",
-        "20",
-        "--attempts",
-        "attempts.jsonl",
-    ]
+    arguments = words(
+        f"--env arithmetic --model {tiny_folder} --tasks 300 --samples 20 --attempts attempts.jsonl"
+    )
     process = grpo.start("eval", *arguments, cwd=tmp_path)
     deadline = time.monotonic() + 300
     while not (tmp_path / "attempts.jsonl").exists():
@@ -419,13 +375,7 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(
         else:
             path.unlink(missing_ok=True)
     done = grpo.run(
-        "run",
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "1",
+        *words(f"run --env arithmetic --model {tiny_folder} --steps 1"),
         *SMALL,
         "--out",
         "run",

@@ -28,6 +28,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 
+from ..commandline import words
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Config, Guessing
 from .samplers import Copyless
@@ -312,14 +313,7 @@ def test_arguments_and_tools_reach_the_chat_template():
 )
 def test_the_example_trains(tmp_path: Path, name: str):
     example = Path(__file__).parents[2] / "examples" / name
-    options = [
-        "--model",
-        str(save_tiny(tmp_path / "model")),
-        "--steps",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    options = words(f"--model {save_tiny(tmp_path / 'model')} --steps 2 --out {tmp_path / 'run'}")
     result = subprocess.run(
         [sys.executable, example, *options],
         capture_output=True,

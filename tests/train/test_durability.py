@@ -31,6 +31,7 @@ from grpo_core.train.run.method import Batch
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from .killing import killed
 from .letters import Letters
 from .tiny import save_tiny
@@ -616,22 +617,11 @@ def test_a_run_without_a_scored_held_out_task_does_not_end_well(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     source = Path(__file__).with_name("test_durability.py")
-    more = [
-        "--steps",
-        "2",
-        "--set",
-        "eval.tasks=2",
-        "--set",
-        "verify.max_error_rate=1",
-        "--set",
-        "verify.retries=0",
-    ]
+    more = words(
+        "--steps 2 --set eval.tasks=2 --set verify.max_error_rate=1 --set verify.retries=0"
+    )
     small = [
-        "--prompts-per-step",
-        "2",
-        "--group-size",
-        "2",
-        "--set",
+        *words("--prompts-per-step 2 --group-size 2 --set"),
         f"model.name={settings['model']['name']}",
         "--set",
         "model.dtype=float32",

@@ -16,6 +16,8 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.train.actor import Actor
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
+
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
 
 
@@ -79,18 +81,8 @@ def test_a_run_is_measured_beside_the_model_that_it_began_with(run_folder, tiny_
 
 def test_several_levels_stand_side_by_side_for_people(tiny_folder):
     done = evaluated(
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--tasks",
-        "3",
-        "--samples",
-        "2",
-        "--level",
-        "0",
-        "--level",
-        "0.4",
+        *words(f"--env arithmetic --model {tiny_folder} --tasks 3 --samples 2 --level 0"),
+        *words("--level 0.4"),
     )
     for text in (
         "level 0",
@@ -153,18 +145,7 @@ def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
     monkeypatch.setattr(Actor, "sample_and_verify", and_stop)
     done = CliRunner().invoke(
         app,
-        [
-            "eval",
-            "--env",
-            LETTERS,
-            "--model",
-            str(tiny_folder),
-            "--tasks",
-            "5",
-            "--samples",
-            "2",
-            "--json",
-        ],
+        words(f"eval --env {LETTERS} --model {tiny_folder} --tasks 5 --samples 2 --json"),
     )
     assert done.exit_code == 130
     assert json.loads(done.stdout)["results"][0]["tasks"] == 1
@@ -179,14 +160,9 @@ def test_wrong_input_is_one_line(tiny_folder, tmp_path):
         (["--model", str(tiny_folder)], "no environment is named"),
         (["--env", "arithmetc"], "arithmetic"),
         (
-            [
-                "--env",
-                LETTERS,
-                "--model",
-                str(tiny_folder),
-                "--attempts",
-                str(tmp_path / "none" / "x.jsonl"),
-            ],
+            words(
+                f"--env {LETTERS} --model {tiny_folder} --attempts {tmp_path / 'none' / 'x.jsonl'}"
+            ),
             "does not exist",
         ),
     ):

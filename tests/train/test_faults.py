@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ..commandline import words
+
 HERE = Path(__file__).parent
 NO_MOUNTS = os.geteuid() != 0 or not Path("/dev/loop-control").exists()
 pytestmark = pytest.mark.skipif(
@@ -27,13 +29,7 @@ def test_random_faults_lose_nothing_or_name_a_way_on_that_works(
     out = tmp_path / "faults.json"
     command = [
         sys.executable,
-        str(HERE / "faults.py"),
-        "--count",
-        str(count),
-        "--seed",
-        str(seed),
-        "--out",
-        str(out),
+        *words(f"{HERE / 'faults.py'} --count {count} --seed {seed} --out {out}"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

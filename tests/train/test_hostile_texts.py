@@ -17,6 +17,7 @@ import typer
 from grpo_core.cli.app import app
 from grpo_core.runs.folder import RunFolder
 
+from ..commandline import words
 from ..plugins.endpoint import Endpoint
 from .terminals import ESCAPES, EVIL, HALF, HIDDEN, Shown, assert_printable, grpo
 from .tiny import SPECIAL, tiny_model, tiny_tokenizer
@@ -176,11 +177,7 @@ CASES: dict[str, list[Case]] = {
             "eval",
             "--run",
             p.run,
-            "--tasks",
-            "2",
-            "--samples",
-            "2",
-            "--attempts",
+            *words("--tasks 2 --samples 2 --attempts"),
             p.new("attempts"),
         ],
         lambda p: ["eval", "--run", p.forged(add_setting)],
@@ -279,12 +276,7 @@ CASES: dict[str, list[Case]] = {
             "env",
             "check",
             p.env,
-            "--only",
-            "verdict.form",
-            "--only",
-            "task.made",
-            "--tasks",
-            "2",
+            *words("--only verdict.form --only task.made --tasks 2"),
         ]
     ],
     "env export": [
@@ -304,12 +296,7 @@ CASES: dict[str, list[Case]] = {
             p.env,
             "--model",
             p.model,
-            "--tasks",
-            "2",
-            "--samples",
-            "2",
-            "--level",
-            "0",
+            *words("--tasks 2 --samples 2 --level 0"),
             *SMALL[2:3],
         ]
     ],

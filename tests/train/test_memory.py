@@ -30,6 +30,7 @@ from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.policy.selfcheck import Sampling
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from .arrange import micro_batches, random_rollouts
 from .letters import Letters
 from .tiny import tiny_tokenizer
@@ -401,14 +402,7 @@ def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(
     run(settings, tmp_path / "run", **more)
     done = CliRunner().invoke(
         app,
-        [
-            "export",
-            str(tmp_path / "run"),
-            "--weights",
-            str(tmp_path / "merged"),
-            "--dtype",
-            "float32",
-        ],
+        words(f"export {tmp_path / 'run'} --weights {tmp_path / 'merged'} --dtype float32"),
     )
     assert done.exit_code == 0, done.output
     model = Policy.load(

@@ -15,6 +15,8 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
+
 ARCHIVE = Path(__file__).parent / "data" / "runs_of_format_1.tar.gz"
 
 
@@ -87,11 +89,6 @@ def test_a_finished_run_is_measured_asked_and_drawn(place: Path) -> None:
     assert "examples" in grpo(
         "export",
         run,
-        "--rollouts",
-        place / "good.jsonl",
-        "--min-reward",
-        "0",
-        "--allow",
-        "arithmetic",
+        *words(f"--rollouts {place / 'good.jsonl'} --min-reward 0 --allow arithmetic"),
     )
     assert RunFolder.open(run).config()["provenance"].get("format") is None

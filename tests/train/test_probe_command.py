@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 from grpo_core.cli.app import app
 from grpo_core.train.actor import Actor
 
+from ..commandline import words
+
 CODE = '''
 from grpo_core import Environment, Message, Reward, Task, Verdict
 
@@ -202,18 +204,7 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
     probed = [key.index for key in asked]
     assert sorted(probed) == [0, 1, 2, 3, 4]
     asked.clear()
-    options = [
-        "--model",
-        str(tiny_folder),
-        "--steps",
-        "1",
-        "--prompts-per-step",
-        "5",
-        "--level",
-        "0.5",
-        "--seed",
-        "3",
-    ]
+    options = words(f"--model {tiny_folder} --steps 1 --prompts-per-step 5 --level 0.5 --seed 3")
     done = CliRunner().invoke(
         app,
         [

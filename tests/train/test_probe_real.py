@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 
+from ..commandline import words
+
 pytestmark = pytest.mark.heavy
 REVERSE = f"{Path(__file__).parents[2] / 'examples' / '02_write_an_environment.py'}:Reverse"
 
@@ -26,13 +28,7 @@ def probed(name: str) -> tuple[int, Any]:
             "env",
             "probe",
             name,
-            "--model",
-            "smollm2-135m",
-            "--level",
-            "0",
-            "--tasks",
-            "24",
-            "--json",
+            *words("--model smollm2-135m --level 0 --tasks 24 --json"),
         ],
     )
     return done.exit_code, json.loads(done.stdout)

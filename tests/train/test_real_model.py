@@ -25,6 +25,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Training
 from grpo_core.train.rollout.draws import uniforms
 
+from ..commandline import words
 from .arrange import micro_batches, sampled
 
 pytestmark = pytest.mark.heavy
@@ -119,13 +120,7 @@ def test_the_first_step_comes_within_a_minute_and_answers_are_not_cut_off(
         sys.executable,
         "-c",
         "from grpo_core.cli import main; main()",
-        "run",
-        "--env",
-        "arithmetic",
-        "--steps",
-        "1",
-        "--out",
-        "run",
+        *words("run --env arithmetic --steps 1 --out run"),
     ]
     started = time.monotonic()
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:

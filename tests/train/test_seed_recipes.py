@@ -24,6 +24,7 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 
+from ..commandline import words
 from ..sandbox.engines import missing
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
@@ -119,18 +120,9 @@ def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
 def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulator_answers_in_between(
     tiny_folder, tmp_path
 ):
-    more = [
-        "--steps",
-        "3",
-        "--set",
-        "env.turns=2",
-        "--set",
-        "group_size=4",
-        "--dtype",
-        "float32",
-        "--set",
-        "eval.tasks=2",
-    ]
+    more = words(
+        "--steps 3 --set env.turns=2 --set group_size=4 --dtype float32 --set eval.tasks=2"
+    )
     more += [
         "--max-new-tokens",
         "40",
@@ -138,11 +130,7 @@ def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulat
         'sampling.stop=["e", "a", "C"]',
     ]  # turns that end, as those of a real model do
     command = [
-        "run",
-        "--recipe",
-        "besiege-small",
-        "--model",
-        str(tiny_folder),
+        *words(f"run --recipe besiege-small --model {tiny_folder}"),
         *more,
         "--out",
         str(tmp_path / "run"),
@@ -180,22 +168,11 @@ def test_two_steps_of_fill_in_train_a_tiny_masked_model_paid_by_a_tiny_scorer(tm
         f"judges.default.settings.model={tmp_path / 'judge'}",
     ]
     more = [
-        "--steps",
-        "2",
-        "--dtype",
-        "float32",
-        "--set",
-        "eval.tasks=2",
-        "--set",
-        "env.unit=character",
+        *words("--steps 2 --dtype float32 --set eval.tasks=2 --set env.unit=character"),
         *judge,
     ]
     command = [
-        "run",
-        "--recipe",
-        "fill-in",
-        "--model",
-        str(tmp_path / "generator"),
+        *words(f"run --recipe fill-in --model {tmp_path / 'generator'}"),
         *more,
         "--out",
         str(tmp_path / "run"),

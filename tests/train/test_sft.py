@@ -33,6 +33,7 @@ from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from .arrange import tiny_policy
 from .killing import killed
 from .letters import Answered, Letters
@@ -473,26 +474,14 @@ def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_pa
     common = [
         "--env",
         env,
-        "--set",
-        "eval.tasks=4",
-        "--set",
-        "group_size=2",
-        "--set",
-        "prompts_per_step=2",
+        *words("--set eval.tasks=4 --set group_size=2 --set prompts_per_step=2"),
     ]
     done = CliRunner().invoke(
         app,
         [
             "sft",
             *common,
-            "--model",
-            str(tiny_folder),
-            "--steps",
-            "3",
-            "--batch-size",
-            "2",
-            "--out",
-            str(tmp_path / "warm"),
+            *words(f"--model {tiny_folder} --steps 3 --batch-size 2 --out {tmp_path / 'warm'}"),
         ],
     )
     assert done.exit_code == 0, done.output
@@ -506,12 +495,7 @@ def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_pa
         [
             "run",
             *common,
-            "--model",
-            str(tmp_path / "warm"),
-            "--steps",
-            "1",
-            "--out",
-            str(tmp_path / "run"),
+            *words(f"--model {tmp_path / 'warm'} --steps 1 --out {tmp_path / 'run'}"),
         ],
     )
     assert done.exit_code == 0, done.output

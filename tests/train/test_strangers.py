@@ -18,6 +18,7 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from ..deadlines import ends_within
 from .tiny import save_tiny
 
@@ -29,16 +30,7 @@ COMMANDS: dict[str, list[str]] = {
     "plot": ["plot", "RUN"],
     "compare": ["compare", "RUN", "RUN"],
     "rescore": ["rescore", "RUN"],
-    "export": [
-        "export",
-        "RUN",
-        "--rollouts",
-        "OUT/good.jsonl",
-        "--split",
-        "all",
-        "--min-reward",
-        "0",
-    ],
+    "export": words("export RUN --rollouts OUT/good.jsonl --split all --min-reward 0"),
     "inspect": ["export", "RUN", "--to", "inspect", "--log", "OUT/log.json", "--split", "all"],
     "recorded": ["eval", "--run", "RUN", "--recorded"],
     "eval": ["eval", "--run", "RUN", "--tasks", "1", "--samples", "1"],

@@ -21,6 +21,8 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.trust import risky_settings, trusted_folder
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
+
 LETTERS = Path(__file__).parent / "letters.py"
 
 
@@ -80,16 +82,7 @@ def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(
         ["eval", "--run", folder, *common],
         ["generate", "--run", folder, "2 + 2"],
         ["run", "--resume", unfinished],
-        [
-            "export",
-            folder,
-            "--rollouts",
-            tmp_path / "good.jsonl",
-            "--split",
-            "all",
-            "--min-reward",
-            "0",
-        ],
+        words(f"export {folder} --rollouts {tmp_path / 'good.jsonl'} --split all --min-reward 0"),
         ["run", "--recipe", folder / "config.json", "--out", tmp_path / "new"],
     )
     for command in commands:

@@ -1,0 +1,10 @@
+"""A command line as a user writes it."""
+
+from __future__ import annotations
+
+import shlex
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a command line."""
+    return shlex.split(text)
