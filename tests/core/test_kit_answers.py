@@ -113,6 +113,7 @@ def test_the_check_that_names_the_cause_is_the_one_that_counts(
     assert {result.check for result in report.problems} == {cause}, str(report)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("faulty", "status"),
     [(planted.RaisesOnJunk, "valid"), (planted.PartsOutside, "not_checked")],

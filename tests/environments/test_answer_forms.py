@@ -158,6 +158,7 @@ def outcome(verdict: Verdict, expected: str) -> str:
     return f"passed {verdict.passed}, total {verdict.total:g}, notes {notes!r}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ALL)
 def test_answers_in_all_forms_are_read_or_refused_as_the_table_says(
     name: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -370,7 +370,7 @@ def test_a_function_of_ones_own_may_wait_and_return_what_counts_as_1(
         assert verdict.total <= 1
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("function", "returned"),
     [

@@ -38,7 +38,7 @@ def fast_runs() -> dict[str, list[dict[str, float]]]:
     return {}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("dtype", "switch", "off"),
     [

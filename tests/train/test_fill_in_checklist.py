@@ -109,6 +109,7 @@ def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(
     )
 
 
+@pytest.mark.slow
 def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None:
     assert run.actor.policy.tokenizer.mask_token_id is not None
     groups = run.sample(4, attempts=1)
@@ -116,6 +117,7 @@ def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None
     assert all(run.actor.policy.mask_id in group.rollouts[0].prompt_ids for group in groups)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_ten_steps_run_and_nothing_fails(run: Trainer) -> None:
     assert [line["step"] for line in lines(run)] == list(range(1, 11))
     assert all(
@@ -124,12 +126,14 @@ def test_ten_steps_run_and_nothing_fails(run: Trainer) -> None:
     )
 
 
+@pytest.mark.slow
 def test_rewards_and_fills_vary_within_the_groups(run: Trainer) -> None:
     assert all(line["groups/mixed"] > 0.9 and line["reward/std"] > 0 for line in lines(run))
     first = [line for line in run.folder.rollout_lines() if line["step"] == 1]
     assert len({json.dumps(line["messages"]) for line in first}) > len(first) / 2
 
 
+@pytest.mark.slow
 def test_kl_and_gradient_stay_in_bounds(run: Trainer) -> None:
     assert lines(run)[0]["kl/sequence"] == pytest.approx(0, abs=1e-4)
     assert all(0 <= line["kl/sequence"] < 5 for line in lines(run)[1:])

@@ -60,7 +60,7 @@ def resident() -> dict[str, int]:
     return {name: int(fields[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM")}
 
 
-@pytest.mark.sampled(50)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("kind", "name"),
     [*(("model", name) for name in MODELS), *(("adapter", name) for name in ADAPTERS)],

@@ -336,6 +336,7 @@ def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lora", [True, False])
 def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_policy(
     settings: dict[str, Any], tmp_path: Path, lora: bool
@@ -466,7 +467,7 @@ def detached_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("setting", "name", "message"),
     [

@@ -222,6 +222,7 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
     assert [key.index for key in asked] == probed
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
     found = [
         json.loads(probe("Parity", "--json", "--seed", seed).stdout)["levels"]

@@ -187,6 +187,7 @@ def test_an_environment_without_held_out_tasks_is_refused_unless_evaluation_is_o
     ).run()
 
 
+@pytest.mark.slow
 def test_what_is_only_evaluated_does_not_change_the_loss(settings, tmp_path):
     class Long(Letters):
         max_new_tokens = 64

@@ -37,7 +37,7 @@ def change(policy: Policy) -> None:
             weight += 0.2 * noise.to(weight.dtype)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lora", [True, False], ids=["adapter", "all weights"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_replica_draws_with_the_weights_that_it_was_given_last(

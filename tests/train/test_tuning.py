@@ -124,6 +124,7 @@ def test_on_a_gpu_a_run_records_its_sizes_and_says_so(settings, tmp_path: Path) 
     assert "the device's default" in line
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_a_gpu")
 def test_a_setting_that_the_user_gives_wins(settings, tmp_path: Path) -> None:
     given = dict(zip(KEYS, (5, 1, 60, 0), strict=True))

@@ -152,6 +152,7 @@ def test_generated_tasks_that_are_too_long_are_replaced_by_the_next_ones_and_cou
     assert f"train index {bad[0]} (" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("refills", [0, 2])
 def test_a_resumed_run_replaces_the_same_generated_tasks_to_the_bit(
     settings: dict[str, Any], tmp_path: Path, refills: int
