@@ -148,19 +148,6 @@ class Rows(Sum):
         )
 
 
-class Twice(Sum):
-    """Sound: a dialogue of two turns, of which the last one counts."""
-
-    max_turns = 2
-
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
-        return (
-            (Message("user", "Are you sure?"),)
-            if sum(message.role == "assistant" for message in messages) == 1
-            else None
-        )
-
-
 class NoSize(Rows):
     def size(self, split: str) -> int:
         raise OSError("no such table")

@@ -115,19 +115,6 @@ def test_references_without_an_answer_are_a_fault_with_its_cause() -> None:
     )
 
 
-@pytest.mark.slow
-def test_a_sound_list_with_an_end_and_one_part_has_no_fault_either() -> None:
-    report = checked(planted.Rows())
-    assert not problems(report), str(report)
-    assert "400 train and 50 eval prompts" in str(report)
-
-
-@pytest.mark.slow
-def test_a_sound_dialogue_has_no_fault() -> None:
-    report = checked(planted.Twice())
-    assert not problems(report), str(report)
-
-
 def test_an_environment_without_tasks_is_told_in_its_own_words_and_the_rest_is_not_checked() -> (
     None
 ):

@@ -171,9 +171,8 @@ def test_a_run_under_way_is_not_resumed_by_a_second_process(grpo, tiny_folder, t
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("method", ["run", "sft"])
-def test_after_kill_minus_9_every_file_is_readable_and_resume_works(
-    grpo, tiny_folder, tmp_path, method
+def test_after_kill_minus_9_every_file_of_a_warm_start_is_readable_and_resume_works(
+    grpo, tiny_folder, tmp_path
 ):
     arguments = [
         *words(f"--env arithmetic --model {tiny_folder} --steps 500"),
@@ -183,14 +182,14 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(
         "--out",
         "run",
     ]
-    process = grpo.start(method, *arguments, cwd=tmp_path)
+    process = grpo.start("sft", *arguments, cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     json.loads((tmp_path / "run" / "config.json").read_text())
     done = steps_in(tmp_path / "run")
     list(RunFolder(tmp_path / "run").rollout_lines())
-    process = grpo.start(method, "--resume", "run", cwd=tmp_path)
+    process = grpo.start("sft", "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)
