@@ -74,6 +74,7 @@ PUBLIC_MODULES = {
     "grpo_core.testing",
     "grpo_core.words",
     "grpo_core.config.user_files",  # files that users write
+    "grpo_core.protocol.events",  # what a listener hears and answers
     "grpo_core.protocol.consent",  # settings of a plugin that runs others
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
     "grpo_core.protocol.scalars",  # a number that a reward function of a user's returned

@@ -37,6 +37,7 @@ _ARGUMENTS: Mapping[Kind, tuple[tuple[int, ...], str]] = {
     "executor": ((1,), "(settings)"),
     "endpoint": ((1,), "(settings)"),
     "tracker": ((1,), "(run_dir)"),
+    "listener": ((0,), "()"),
 }
 """How many positional arguments a component is called with, and which, for the user."""
 

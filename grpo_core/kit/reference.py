@@ -23,15 +23,10 @@ END = "<!-- end of the plugin reference -->"
 def plugin_reference() -> str:
     """Return a table of all hooks with signature and docstring, in the order of hookspecs.py."""
     hooks = [value for name, value in vars(hookspecs).items() if name.startswith("grpo_")]
-    offers = set(hookspecs.OFFER_HOOKS.values())
     return "\n\n".join(
         [
-            "Offer hooks return Specs; a component is imported when a command or a config names "
-            "it:",
-            _table("what it offers", (hook for hook in hooks if hook.__name__ in offers)),
-            "Event hooks only observe; one that raises is reported once and is not called again in "
-            "that run:",
-            _table("when it is called", (hook for hook in hooks if hook.__name__ not in offers)),
+            "Hooks return Specs; a component is imported when a command or a config names it:",
+            _table("what it offers", hooks),
         ]
     )
 

@@ -10,8 +10,7 @@ import functools
 import importlib.metadata
 import logging
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -23,7 +22,7 @@ from grpo_core.calls.isolation import ForeignError, isolated
 from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol import hookspecs
 from grpo_core.protocol.errors import GrpoError, PluginError, UnknownNameError
-from grpo_core.protocol.hookspecs import OFFER_HOOKS, PROJECT, Event, Kind
+from grpo_core.protocol.hookspecs import OFFER_HOOKS, PROJECT, Kind
 from grpo_core.protocol.spec import Spec, extra_owner, names_file
 
 _BUNDLED = "grpo-core"
@@ -215,24 +214,6 @@ class PluginHost:
         """Return everything that one plugin offers; import the plugin if this was not done yet."""
         return self._load(name).offers
 
-    def observers(
-        self,
-        names: Iterable[str],
-        *,
-        more: Mapping[str, object] = MappingProxyType({}),
-        report: Callable[[str], None] = warnings.warn,
-    ) -> Observers:
-        """Return the event hooks of some plugins.
-
-        Args:
-            names: the plugins that a run names.
-            more: further objects with event hooks, by name.
-            report: called with one line about each plugin that fails.
-        """
-        return Observers(
-            {**{name: self._load(name).module for name in names}, **more}, report=report
-        )
-
     def _unknown_name(self, kind: Kind, name: str) -> UnknownNameError:
         """Return the error for a name that none of the asked plugins offers."""
         owner, slash, _ = name.partition("/")
@@ -270,42 +251,6 @@ class PluginHost:
         if name in self._load_failures:
             raise PluginError(str(self._load_failures[name]))
         return self._loaded_plugins[name]
-
-
-class Observers:
-    """Call the event hooks of plugins during a run.
-
-    Hooks only observe: a plugin whose hook raises is reported once and is not called again.
-    """
-
-    def __init__(
-        self,
-        modules: Mapping[str, object] = MappingProxyType({}),
-        *,
-        report: Callable[[str], None] = warnings.warn,
-    ) -> None:
-        self._managers = {name: _new_manager() for name in modules}
-        for name, manager in self._managers.items():
-            manager.register(modules[name], name)
-        self._report = report
-
-    def notify(self, event: Event, **facts: object) -> None:
-        """Call one event hook of every plugin.
-
-        Args:
-            event: name of the hook.
-            facts: the arguments that `hookspecs` names for it.
-        """
-        read_only = {name: _as_read_only(fact) for name, fact in facts.items()}
-        for name, manager in list(self._managers.items()):
-            try:
-                isolated(functools.partial(getattr(manager.hook, event), **read_only))
-            except ForeignError as error:
-                del self._managers[name]
-                self._report(
-                    f"plugin {name!r} failed in {event} and is not called again in this run: "
-                    f"{error}"
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,13 +340,6 @@ def _file_spec(name: str) -> Spec:
     if not file.endswith(".py") or not attribute:
         raise PluginError(f"{name!r} does not name a class; write it as path/to/file.py:Class")
     return Spec(f"{Path(file).name}:{attribute}", f"{Path(file).resolve()}:{attribute}")
-
-
-def _as_read_only(fact: object) -> object:
-    """Return a dict or list in read-only form, and anything else unchanged."""
-    if isinstance(fact, dict):
-        return MappingProxyType(fact)
-    return tuple(fact) if isinstance(fact, list) else fact
 
 
 def _iterate_installed(failures: list[Failure]) -> Iterator[Plugin]:

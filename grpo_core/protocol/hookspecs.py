@@ -1,19 +1,17 @@
 """Declare all hooks of the plugin system.
 
-Offer hooks return Specs of components; event hooks only observe a run. The plugin reference in
-environments/README.md is generated from the docstrings in this file.
+Each of them returns Specs of components. The plugin reference in environments/README.md is
+generated from the docstrings in this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pluggy
 
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Group
 
 PROJECT = "grpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -29,16 +27,8 @@ Kind = Literal[
     "algorithm",
     "recipe",
     "tracker",
+    "listener",
 ]
-Event = Literal[
-    "grpo_run_start",
-    "grpo_verdicts",
-    "grpo_alarm",
-    "grpo_step_end",
-    "grpo_eval_end",
-    "grpo_run_end",
-]
-
 OFFER_HOOKS: Mapping[Kind, str] = {
     "environment": "grpo_environments",
     "sandbox": "grpo_sandboxes",
@@ -49,6 +39,7 @@ OFFER_HOOKS: Mapping[Kind, str] = {
     "algorithm": "grpo_algorithms",
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
+    "listener": "grpo_listeners",
 }
 
 
@@ -125,36 +116,10 @@ def grpo_trackers() -> Sequence[Spec]:
 
 
 @hookspec
-def grpo_run_start(run_dir: Path, config: Mapping[str, Any]) -> None:
-    """The run folder exists and the first step is about to begin.
+def grpo_listeners() -> Sequence[Spec]:
+    """Offer listeners, which hear the events of a run: targets make a `Listener`.
 
-    `config` is the content of config.json.
+    They take no arguments, and are called for the runs whose setting `plugins` names the plugin.
+    `grpo_core.protocol.events` has the events and what a listener may answer.
     """
-
-
-@hookspec
-def grpo_verdicts(run_dir: Path, step: int, groups: Sequence[Group[Any]]) -> None:
-    """All rollouts of a step have their verdicts."""
-
-
-@hookspec
-def grpo_alarm(run_dir: Path, step: int, alarm: Mapping[str, Any]) -> None:
-    """A sign of reward hacking or of collapse begins; `alarm` is the line in alarms.jsonl."""
-
-
-@hookspec
-def grpo_step_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> None:
-    """The weights are updated; `metrics` is the line in metrics.jsonl."""
-
-
-@hookspec
-def grpo_eval_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> None:
-    """Held-out tasks were evaluated."""
-
-
-@hookspec
-def grpo_run_end(run_dir: Path, step: int, reason: str) -> None:
-    """The run has ended after `step` steps.
-
-    `reason` is "finished", "interrupted" or the description of what stopped it.
-    """
+    return ()

@@ -1,4 +1,7 @@
-"""Report the progress of a run to an observer; the command line shows it as a progress bar."""
+"""Show the progress of a run: a listener with a method for each thing that is shown.
+
+The command line shows it as a progress bar.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,15 @@ from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.figures.gains import Gain
+from grpo_core.protocol.events import (
+    AlarmRaised,
+    EvaluationEnded,
+    EvaluationProgress,
+    Event,
+    Notice,
+    RunEnded,
+    StepEnded,
+)
 
 
 class Observer:
@@ -15,6 +27,24 @@ class Observer:
 
     This one does nothing: it is the default in notebooks and tests.
     """
+
+    def on(self, event: Event) -> None:
+        """Hear an event of the run's stream, and call the method that shows it."""
+        match event:
+            case Notice(shown=True, level="info"):
+                self.say(event.text)
+            case Notice(shown=True):
+                self.warn(event.text)
+            case AlarmRaised():
+                self.alarm(event.title, event.message)
+            case StepEnded():
+                self.step(event.step, event.total, event.metrics)
+            case EvaluationProgress():
+                self.evaluating(event.done, event.total)
+            case EvaluationEnded():
+                self.evaluated(event.step, event.metrics)
+            case RunEnded() if event.gains is not None:
+                self.finished(event.gains)
 
     def say(self, text: str) -> None:
         """Receive a message."""
@@ -55,7 +85,7 @@ class SafeObserver(Observer):
         self._observer = observer
         self._note = note
         self._failed = False
-        for name in (name for name in vars(Observer) if not name.startswith("_")):
+        for name in (name for name in vars(Observer) if not name.startswith("_") and name != "on"):
             setattr(self, name, partial(self._try, name))
 
     def _try(self, name: str, *arguments: Any) -> None:

@@ -33,7 +33,7 @@ from grpo_core.runs.observer import Observer
 from grpo_core.runs.trust import Layer, checked_config, is_consented
 from grpo_core.train.rollout.tasks import counted_sources
 from grpo_core.train.run.ending import RunEnd
-from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.journal import Journal, LogText
 from grpo_core.train.run.resume import (
     changed_processes,
     changed_settings,
@@ -79,21 +79,30 @@ class Trainer:
         sampler: Sampler | None = None,
         observer: Observer | None = None,
     ) -> None:
-        from grpo_core.train.build import build_method, choose_observer, find_ranks, load_observers
+        from grpo_core.train.build import (
+            build_method,
+            choose_observer,
+            find_ranks,
+            list_listeners,
+            load_listeners,
+        )
         from grpo_core.train.run.metrics import refuse_taken_names
         from grpo_core.train.run.opening import shared_run_folder
         from grpo_core.train.run.run import Run
+        from grpo_core.train.run.stream import Stream
 
         ranks = find_ranks(config)
         self.observer = choose_observer(observer, ranks, lambda: getattr(self, "folder", None))
         host = host or PluginHost()
         self._open_sources = partial(Sources.of, config, _by_name(config, env), host=host)
         sources = sources or self._open_sources()
-        self.journal = Journal(self.observer)
+        text = LogText()
+        stream = Stream([text, self.observer])
+        self.journal = Journal(stream, text)
         for offer in (source.offer for source in sources if source.offer is not None):
             self.journal.keep(host.rivals(offer.plugin))
         refuse_taken_names({source.name: source.env.parts for source in sources})
-        plugins = load_observers(config, host, ranks, self.journal)
+        offered = load_listeners(config, host, ranks)
         self.folder = shared_run_folder(
             folder, ranks, name=next((source.name for source in sources), config.method)
         )
@@ -103,7 +112,12 @@ class Trainer:
         )  # fmt: skip
         self.actor = self.method.actor
         self.config = self.actor.config
-        self._run = Run(self.method, self.folder, journal=self.journal, plugins=plugins)
+        listeners = partial(
+            list_listeners, self.method, self.folder, offered, text, self.journal, self.observer
+        )
+        self._run = Run(
+            self.method, self.folder, journal=self.journal, stream=stream, list_listeners=listeners
+        )
 
     @classmethod
     def resumed(

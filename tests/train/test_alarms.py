@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.protocol.events import AlarmRaised
 from grpo_core.protocol.types import Group
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -32,7 +33,6 @@ from grpo_core.train.run.alarms.environment import (
 )
 from grpo_core.train.run.alarms.seen import Seen, collisions
 from grpo_core.train.run.alarms.sequential import Change, ChangeDetector, Sums, change, spent
-from grpo_core.train.run.alarms.types import Alarm
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
 
@@ -180,7 +180,7 @@ def watched(**options: Any) -> EnvironmentWatch:
     return EnvironmentWatch("simulated", chance=CHANCE, **options)
 
 
-def names(alarms: list[Alarm]) -> set[tuple[str, str]]:
+def names(alarms: list[AlarmRaised]) -> set[tuple[str, str]]:
     return {(alarm.name, alarm.subject) for alarm in alarms}
 
 
@@ -386,12 +386,17 @@ def test_cheats_are_asked_in_the_worker_that_has_the_data_of_the_tasks(settings,
 
 
 HEARS = """
-from grpo_core import hookimpl
+from grpo_core import Spec, hookimpl
 heard = []
 
 @hookimpl
-def grpo_alarm(step, alarm):
-    heard.append((step, alarm["name"], alarm["subject"], alarm["group"]["key"]["env"]))
+def grpo_listeners():
+    return [Spec("hearing", "plugin_hearing:Hearing")]
+
+class Hearing:
+    def on(self, event):
+        if type(event).__name__ == "AlarmRaised":
+            heard.append((event.step, event.name, event.subject, event.shown.key.env))
 """
 
 

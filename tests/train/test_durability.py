@@ -26,7 +26,6 @@ from grpo_core.runs.observer import Observer
 from grpo_core.train.models.load import resolve
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind
-from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Batch
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
@@ -554,9 +553,8 @@ def test_random_states_are_those_after_the_last_finished_step(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
-    journal = Journal(trainer.observer)
-    journal.begin(trainer.folder)
-    saving = Saving(trainer.method, trainer.folder, journal)
+    trainer.journal.begin(trainer.folder)
+    saving = Saving(trainer.method, trainer.folder, trainer.journal)
     before = RandomStates.now()
     torch.rand(3)
     assert torch.equal(saving._states.torch, before.torch)

@@ -463,11 +463,9 @@ def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
     recorded = Recorded(tmp_path, Letters(), copying=True, pipeline={"max_staleness": 4}, steps=7)
     trainer = recorded.trainer
 
-    class Stopper(Observer):
-        def step(self, number: int, total: int, metrics: Any) -> None:
-            trainer.request_stop() if number == 3 else None
-
-    trainer.journal.observer = Stopper()
+    trainer.observer.step = lambda number, total, metrics: (  # type: ignore[method-assign]
+        trainer.request_stop() if number == 3 else None
+    )
     trainer.run()
     assert trainer.done == 3
     assert trainer.end is not None
@@ -508,7 +506,7 @@ def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(
     more: dict[str, Any] = {"pipeline": {"max_staleness": 2}, "checkpoint": {"every": 1, "keep": 9}}
     with killed(folder, step=step) as observer:
         recorded = Recorded(tmp_path, Letters(), **more)
-        recorded.trainer.journal.observer = observer
+        recorded.trainer.observer.step = observer.step  # type: ignore[method-assign]
         recorded.run()
     if step == 1:
         assert not checkpoints(folder / "checkpoints")

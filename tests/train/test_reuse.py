@@ -145,7 +145,7 @@ def test_a_tracker_hears_no_end_of_a_run_that_was_refused(
     )
     with pytest.raises(ConfigError, match="exceed the model's context"):
         Trainer(config, Letters(), folder=tmp_path / "run", observer=Recorder()).run()
-    assert not [text for text in warnings if "grpo_run_end" in text]
+    assert not [text for text in warnings if "RunEnded" in text]
 
 
 def test_examples_longer_than_the_models_context_are_left_out_whatever_the_setting(

@@ -93,7 +93,7 @@ def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
     monkeypatch.setattr(tracking.WandBTracker, "log", full)
     heard = run(settings, tmp_path / "run", "wandb,tensorboard")
     (warning,) = [warning for warning in heard.warnings if "wandb" in warning]
-    assert "'wandb' failed" in warning
+    assert "the tracker 'wandb' failed in EvaluationEnded" in warning
     assert "no space left on the server" in warning
     assert (
         len(EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload().Scalars("loss")) == 3

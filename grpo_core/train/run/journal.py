@@ -11,9 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from grpo_core.protocol.events import (
+    AlarmRaised,
+    BatchCollected,
+    EvaluationEnded,
+    Event,
+    Notice,
+)
 from grpo_core.protocol.types import Verdict
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
+from grpo_core.train.run.stream import Stream
 
 LOGGER_PREFIX = "grpo_"
 """Prefix of the names of the project's packages."""
@@ -22,42 +30,69 @@ MAX_REPORTED = 10
 _TASK_KEY = re.compile(r"TaskKey\([^)]*\)")
 
 
-class Journal(Observer):
-    """Write to the display and to log.txt.
+class LogText:
+    """Write what is said of a run to its log.txt; it is the listener that hears of it first.
 
-    What is warned of before the run has a folder is written to log.txt as soon as it has one.
-
-    Args:
-        observer: shows the progress of the run.
+    What is said before the run has a folder is written as soon as it has one.
     """
 
-    def __init__(self, observer: Observer) -> None:
-        self.observer = observer
+    def __init__(self) -> None:
         self._folder: RunFolder | None = None
         self._unwritten: list[str] = []
-        """Entries for log.txt that wait for the folder."""
+        """Entries that wait for the folder."""
+
+    def begin(self, folder: RunFolder) -> None:
+        """Write to the run's folder from here on, beginning with what waited for it."""
+        self._folder = folder
+        while self._unwritten:
+            folder.log(self._unwritten.pop(0))
+
+    def on(self, event: Event) -> None:
+        """Write a sentence or an alarm."""
+        match event:
+            case Notice(kept=True, level="info"):
+                self._write(event.text)
+            case Notice(kept=True):
+                self._write(f"warning, step {event.step}: {event.text}")
+            case AlarmRaised():
+                self._write(f"alarm, step {event.step}: {event.title}: {event.message}")
+
+    def _write(self, text: str) -> None:
+        if self._folder is None:
+            self._unwritten.append(text)
+        else:
+            self._folder.log(text)
+
+
+class Journal(Observer):
+    """Tell the user what happens: post sentences for log.txt and the display to the stream.
+
+    As a listener it warns of rollouts that could not be scored.
+
+    Args:
+        stream: takes the sentences.
+        text: writes log.txt.
+    """
+
+    def __init__(self, stream: Stream, text: LogText) -> None:
+        self._stream, self._text = stream, text
         self._warned: set[str] = set()
         """The warnings of which each is given once."""
-        self.done = 0
-        """The last finished step, for warnings."""
         self.unscored = ""
         """The most common reason at the last call of `warn_unscored`; "" if all were scored."""
         self._reported: set[str] = set()
 
     def begin(self, folder: RunFolder) -> None:
         """Write log.txt in the run's folder from here on, beginning with what waited for it."""
-        self._folder = folder
-        while self._unwritten:
-            folder.log(self._unwritten.pop(0))
+        self._text.begin(folder)
 
     def say(self, text: str) -> None:
         """Show a message that log.txt does not keep."""
-        self.observer.say(text)
+        self._stream.post(Notice(text, self._stream.done, kept=False))
 
     def announce(self, text: str) -> None:
         """Show a message, and keep it in log.txt."""
-        self.observer.say(text)
-        self._log(text)
+        self._stream.post(Notice(text, self._stream.done))
 
     def warn(self, text: str) -> None:
         """Show a warning, unless it was given already, and keep it in log.txt with the step."""
@@ -67,24 +102,22 @@ class Journal(Observer):
 
     def warn_again(self, text: str) -> None:
         """Show a warning of something that may come back, and keep it in log.txt with the step."""
-        self._log(f"warning, step {self.done}: {text}")
-        self.observer.warn(text)
-
-    def raise_alarm(self, step: int, title: str, text: str) -> None:
-        """Show an alarm, and keep it in log.txt with the step."""
-        self._log(f"alarm, step {step}: {title}: {text}")
-        self.observer.alarm(title, text)
+        self._stream.post(Notice(text, self._stream.done, "warning"))
 
     def keep(self, warnings: Iterable[str]) -> None:
         """Keep warnings in log.txt that were shown already."""
         for text in warnings:
-            self._log(f"warning, step {self.done}: {text}")
+            self._stream.post(Notice(text, self._stream.done, "warning", shown=False))
 
-    def _log(self, text: str) -> None:
-        if self._folder is None:
-            self._unwritten.append(text)
-        else:
-            self._folder.log(text)
+    def on(self, event: Event) -> None:
+        """Warn of rollouts that could not be scored."""
+        match event:
+            case BatchCollected():
+                verdicts = [verdict for group in event.groups for verdict in group.verdicts]
+                self.warn_unscored(verdicts, f"attempts of step {event.step}")
+            case EvaluationEnded():
+                verdicts = [verdict for group in event.groups for verdict in group.verdicts]
+                self.warn_unscored(verdicts, "held-out tasks")
 
     def warn_unscored(self, verdicts: Sequence[Verdict], rollouts: str) -> None:
         """Warn of the most common reason for which rollouts have no verdict, each reason once.

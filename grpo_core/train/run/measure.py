@@ -16,13 +16,12 @@ from grpo_core.figures.gains import Scores, score
 from grpo_core.figures.summary import Sampled, Summary, summarize
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import SamplingParams
-from grpo_core.protocol.types import Group, TaskKey, Verdict
+from grpo_core.protocol.types import Group, TaskKey
 from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics, unasked_metrics
 from grpo_core.train.run.references import check_references
-from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys, eval_sets
@@ -62,16 +61,15 @@ def _chunk(actor: Actor, rollouts: int) -> int:
 
 
 async def evaluate_held_out(
-    actor: Actor, log: RolloutLog, *, step: int, progress: Callable[[int, int], None]
-) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
+    actor: Actor, *, progress: Callable[[int, int], None]
+) -> tuple[list[Group[Any]], Scores, dict[str, float]] | None:
     """Sample one rollout for each held-out task of every environment.
 
-    The same random numbers are drawn at every step, so that evaluations are paired. The rollouts go
-    to rollouts.jsonl.
+    The same random numbers are drawn at every step, so that evaluations are paired.
 
     Returns:
-        The scores by task, the metrics as eval/... and the verdicts. None, with nothing written, if
-        a stop was requested half-way: a part of the tasks is no evaluation.
+        The groups, the scores by task and the metrics as eval/.... None if a stop was requested
+        half-way: a part of the tasks is no evaluation.
     """
     started = time.perf_counter()
     config, sources = actor.config, actor.sources
@@ -86,7 +84,6 @@ async def evaluate_held_out(
     )
     if len(groups) < len(keys):
         return None
-    log.evaluated(step, groups)
     scores = {
         group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored
     }
@@ -113,7 +110,7 @@ async def evaluate_held_out(
         "eval/tasks": float(sum(key.env in parts for key in scores)),
         "eval/seconds": time.perf_counter() - started,
     }
-    return scores, metrics, [group.verdicts[0] for group in groups]
+    return groups, scores, metrics
 
 
 def format_group(

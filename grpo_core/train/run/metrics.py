@@ -31,6 +31,13 @@ BY_ENVIRONMENT = (
 )
 """Prefixes of the metrics that a mixture also logs for each environment."""
 
+RUN_PREFIXES = (
+    *("advantage", "alarms", "completion_length", "curriculum", "env", "eval", "examples"),
+    *("groups", "kl", "logprob", "memory", "pass_rate", "prompts", "reward", "sampling"),
+    *("segments", "staleness", "steps", "time", "tokens", "verify"),
+)
+"""First words of the metrics that a run itself logs."""
+
 
 def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:
     """Raise ConfigError for a reward part whose metric would replace one of the run's own metrics.
@@ -45,6 +52,20 @@ def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:
                     f"environment {name!r} has a reward part {part!r}, but reward/{part} is the "
                     "name of a metric of the run; rename the part"
                 )
+
+
+def refuse_taken_prefix(name: str, *, environments: Collection[str]) -> None:
+    """Raise ConfigError if the metrics NAME/... of a listener would be among those of the run.
+
+    Args:
+        name: name of the listener.
+        environments: names of the run's environments.
+    """
+    if name in RUN_PREFIXES or name in environments:
+        raise ConfigError(
+            f"a plugin offers a listener {name!r}, but the run itself logs {name}/...; rename the "
+            "listener"
+        )
 
 
 def group_metrics(

@@ -15,9 +15,9 @@ from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import TaskKey
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import epoch_order
-from grpo_core.train.run.alarms.asking import kept_random_states
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Method
+from grpo_core.train.run.services import kept_random_states
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Source

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from grpo_core.calls.deadline import describe
 from grpo_core.figures.gains import Gain, Scores, against_audit, gains_of
-from grpo_core.plugins.host import Observers
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
+from grpo_core.protocol.events import (
+    BatchCollected,
+    EvaluationEnded,
+    EvaluationProgress,
+    Event,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+)
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.runs.trust import remember
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, format_bytes
-from grpo_core.train.run.alarms.types import Alarm
-from grpo_core.train.run.alarms.watch import AlarmWatch
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal, notices
-from grpo_core.train.run.measure import evaluate_held_out, format_group
-from grpo_core.train.run.method import Batch, Method
+from grpo_core.train.run.measure import evaluate_held_out
+from grpo_core.train.run.method import Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.opening import (
     create_first_tasks,
@@ -35,14 +42,14 @@ from grpo_core.train.run.opening import (
 )
 from grpo_core.train.run.references import check_references
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
-from grpo_core.train.run.rollout_log import RolloutLog
 from grpo_core.train.run.rows import look_at_rows
+from grpo_core.train.run.run_log import is_due
 from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
+from grpo_core.train.run.services import ActorServices
 from grpo_core.train.run.stopping import Stopping
-from grpo_core.train.run.warnings import Watch, alarm_signs
+from grpo_core.train.run.stream import Answers, Listed, Stream
 from grpo_core.verify.card import make_card
-from grpo_core.verify.error_rate import ErrorRate, check_raised
 from grpo_core.verify.sources import Source
 
 
@@ -52,12 +59,20 @@ class Run:
     Args:
         method: collects batches and updates on them.
         folder: where everything is written; nothing is before the first step.
-        journal: shows the progress, and writes log.txt.
-        plugins: plugins and trackers that observe the run.
+        journal: tells the user what happens.
+        stream: takes the events of the run to its listeners.
+        list_listeners: returns new listeners in their order; called again where the run goes back
+            to a checkpoint.
     """
 
     def __init__(
-        self, method: Method, folder: RunFolder, *, journal: Journal, plugins: Observers
+        self,
+        method: Method,
+        folder: RunFolder,
+        *,
+        journal: Journal,
+        stream: Stream,
+        list_listeners: Callable[[Saving, Stopping], Sequence[Listed]],
     ) -> None:
         self.method = method
         self.folder = folder
@@ -68,18 +83,16 @@ class Run:
         self.is_own = True
         """Whether the user consents to all settings; not if a resumed run has others left."""
         self._actor, self._config = method.actor, method.actor.config
-        self._plugins = plugins
+        self._stream, self._list_listeners = stream, list_listeners
         self._journal = journal
-        self._saving = Saving(
-            method, folder, self._journal, watch_state=lambda: self._alarms.state()
-        )
-        self._rollout_log = RolloutLog(self._actor, folder)
+        self._saving = Saving(method, folder, journal, states=stream.states)
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
         self._state_at_start = method.stream.state()
-        self._stop_reason: str | None
+        self._finish_reason: str
+        """Why the run finishes early; "" if it does not."""
         self._first_scores: Scores | None
-        """The scores before training; None until they are needed."""
+        """The scores before training; None until they are known."""
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
         self._forget_metrics()
@@ -97,6 +110,7 @@ class Run:
         if has_failed and self._has_started:
             self.resume()  # the unfinished step may have changed weights, logs and position
         end = self._make_end(EndKind.FAILED)
+        gains: dict[str, Gain] | None = None
         try:
             async with self._actor.sources, self._actor.sampling():
                 await self._open()
@@ -119,11 +133,10 @@ class Run:
         finally:
             self.end = self._saving.end(end)
             if self._has_started:
-                self._plugins.notify(
-                    "grpo_run_end",
-                    run_dir=self.folder.path,
-                    step=self.done,
-                    reason=end.reason or str(end.kind),
+                reason = end.reason or str(end.kind)
+                has_finished = end.kind in (EndKind.FINISHED, EndKind.UNSCORED)
+                await self._stream.emit(
+                    RunEnded(self.done, reason, gains if has_finished else None)
                 )
             self.folder.close_index()
             self._saving.release()
@@ -165,9 +178,11 @@ class Run:
         self._actor.updated(restart.step)
         self._saving.rewind(restart)
         self._actor.ranks.meet()
-        self.done = self._journal.done = restart.step
+        self.done = self._stream.done = restart.step
         self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
-        self._alarms.restore(restart.progress.get("alarms", {}))
+        # Older versions stored the state of the alarms alone.
+        states = restart.progress.get("listeners") or {"alarms": restart.progress.get("alarms", {})}
+        self._stream.restore(states)
         self._saving.note(self.done)
         self._read_metrics()
         self._saving.align_best(self._stopping.best)
@@ -208,15 +223,15 @@ class Run:
         if self.done == 0:
             self._start_folder(record)
         journal.begin(self.folder)
-        self._rollout_log.start()
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
         if actor.defaults:
             journal.announce(actor.defaults)
         journal.announce(f"memory: {self._memory}")
         journal.announce(f"disk: {disk}")
-        self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
         self._has_started = True
+        services = ActorServices(actor, is_shared=False)
+        await self._emit(RunStarted(self.folder.path, MappingProxyType(record), services))
 
     def _start_folder(self, record: Mapping[str, Any]) -> None:
         """Remember that the user uses the settings, and write config.json.
@@ -233,22 +248,22 @@ class Run:
         if self.done == 0:
             before = await self._evaluate(0)
         else:  # a resumed run reads the scores before training from its log
-            before = logged_scores(self.folder, [0])[0]
+            before = self._first_scores = logged_scores(self.folder, [0])[0]
         if 0 < self.done < total:
             # A run that was stopped in that step has not evaluated after it.
             await self._evaluate_if_due(self.done)
         async with self.method.collecting():
-            while self.done < total and not actor.stops() and self._stop_reason is None:
+            while self.done < total and not actor.stops() and not self._finishes():
                 await self._step(self.done + 1)
         saved = self._saving.checkpoint()
-        if self._stop_reason is not None:
+        if self._finish_reason:
             self._journal.announce(
-                f"stopping after step {self.done} of {total}: {self._stop_reason}"
+                f"stopping after step {self.done} of {total}: {self._finish_reason}"
             )
         after = None if actor.stops() else await self._evaluate(self.done)
         if before is None or after is None:
             end = self._make_end(EndKind.STOPPED, actor.stop.reason, saved)
-            self._journal.observer.say(str(end))
+            self._journal.say(str(end))
             return {}, end
         self._write_result()
         gains = gains_of(before, after, [source.name for source in actor.sources])
@@ -257,7 +272,6 @@ class Run:
                 "the held-out tasks are not those of the start, as the settings changed, so no "
                 "gains can be reported"
             )
-        self._journal.observer.finished(gains)
         for warning in against_audit(gains):
             self._journal.warn(warning)
         if self._config.eval.tasks and len(actor.sources) and not after:
@@ -266,75 +280,50 @@ class Run:
                 EndKind.UNSCORED,
                 f"none of the held-out tasks could be scored{reason}, so the gain is unknown",
             )
-        return gains, self._make_end(EndKind.FINISHED, self._stop_reason or "")
+        return gains, self._make_end(EndKind.FINISHED, self._finish_reason)
 
     async def _step(self, step: int) -> None:
         """Do a step, and the evaluation and checkpoint that are due after it."""
         batch = await self.method.collect(step)
-        self._record(batch)
-        alarms, alarm_metrics = await self._alarms.look(batch)
-        self._report(alarms)
-        metrics = await self.method.update(batch) | alarm_metrics
+        collected = BatchCollected(
+            step, tuple(batch.groups), _as_tuples(batch.advantages), tuple(batch.chosen)
+        )
+        answers = await self._emit(collected, lap=batch.clock.lap)
+        own_metrics = await self.method.update(batch)
+        metrics = own_metrics | answers.metrics | own_metrics  # ours first, and never replaced
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
             metrics["memory/estimated_mb"] = self._memory.peak / MB
-        self.done = self._journal.done = step
-        line = {"step": step, "kind": Kind.STEP, **metrics}
-        self._saving.note(step, pending=line)
+        self.done = self._stream.done = step
+        self._saving.note(step, pending={"step": step, "kind": Kind.STEP, **metrics})
         self.method.updater.steps = 0  # from here on the weights are those after this step
-        self.folder.metrics(line)
-        self._rollout_log.updated(batch, self.method.updater.token_values)
+        await self._emit(StepEnded(step, self.method.total, MappingProxyType(metrics)))
         self._saving.note(step)
-        self._journal.observer.step(step, self.method.total, metrics)
-        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
-        for warning in self._watch.look(metrics):
-            self._journal.warn_again(warning)
-        self._stop_reason = self._stopping.look(line)
-        self._extend_index()
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
             await self._evaluate_if_due(step)
-            if _is_due(step, self._config.checkpoint.every):
+            if is_due(step, self._config.checkpoint.every):
                 async with self._actor.holding_weights():
                     self._saving.checkpoint()
 
-    def _record(self, batch: Batch) -> None:
-        """Log the rollouts, write one group to log.txt now and then, and notify the plugins.
+    async def _emit(
+        self, event: Event, *, lap: Callable[[str], None] = lambda name: None
+    ) -> Answers:
+        """Emit an event; note the requests to stop or to finish that listeners answer."""
+        answers = await self._stream.emit(event, lap=lap)
+        if answers.stop:
+            self._actor.stop.make(answers.stop)
+        self._finish_reason = self._finish_reason or answers.finish
+        return answers
 
-        Raises:
-            RunStoppedError: too many rollouts could not be scored.
-        """
-        if batch.advantages is None:
-            return
-        self._rollout_log.collected(batch)
-        if _is_due(batch.step, self._config.log.samples_every):
-            self.folder.log(format_group(batch.step, batch.groups[0], batch.advantages[0]))
-        verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
-        self._journal.warn_unscored(verdicts, f"attempts of step {batch.step}")
-        self._error_rate.add(verdicts)
-        check_raised(batch.step, verdicts, stop_above=self._config.verify.max_raised_rate)
-        self._plugins.notify(
-            "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
-        )
-
-    def _report(self, alarms: Sequence[Alarm]) -> None:
-        """Tell of alarms that begin, and request a stop if the config says so."""
-        for alarm in alarms:
-            line = alarm.to_json()
-            self.folder.alarm(line)
-            self._plugins.notify(
-                "grpo_alarm", run_dir=self.folder.path, step=alarm.step, alarm=line
-            )
-            self._journal.raise_alarm(alarm.step, alarm.title, alarm.message)
-        if alarms and self._config.alarms.stop:
-            titles = ", ".join(alarm.title for alarm in alarms)
-            self._actor.stop.make(
-                f"alarms.stop=true, and there is an alarm: {titles}; read alarms.jsonl, and "
-                "continue with alarms.stop=false if it is a false one"
-            )
+    def _finishes(self) -> bool:
+        """Return whether a listener in any process asks the run to finish."""
+        reasons = self._actor.ranks.gather_values(self._finish_reason)
+        self._finish_reason = next(filter(None, reasons), "")
+        return bool(self._finish_reason)
 
     async def _evaluate_if_due(self, step: int) -> None:
-        if _is_due(step, self._config.eval.every):
+        if is_due(step, self._config.eval.every):
             await self._evaluate(step)
             self._saving.note(self.done)
 
@@ -350,61 +339,41 @@ class Run:
         if self._scores[0] == step:
             return self._scores[1]
         self._heap.empty()
-        observer = self._journal.observer
         evaluation = await evaluate_held_out(
-            self._actor, self._rollout_log, step=step, progress=observer.evaluating
+            self._actor,
+            progress=lambda done, total: self._stream.post(EvaluationProgress(done, total)),
         )
         self._heap.empty()
         if evaluation is None:
             return None
-        scores, metrics, verdicts = evaluation
+        groups, scores, metrics = evaluation
         self._scores = (step, scores)
-        self._extend_index()
-        self._journal.warn_unscored(verdicts, "held-out tasks")
-        line = {"step": step, "kind": Kind.EVALUATION, **metrics}
-        self.folder.metrics(line)
-        observer.evaluated(step, metrics)
-        self._plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
-        self._error_rate.add(verdicts)
         if step == 0:
             self._first_scores = scores
-        elif self._config.alarms.enabled:
-            if self._first_scores is None:  # the run was resumed
-                self._first_scores = logged_scores(self.folder, [0])[0]
-            self._report(self._alarms.evaluated(step, self._first_scores, scores))
-        best_before = self._stopping.best
-        self._stop_reason = self._stopping.look(line) or self._stop_reason
-        best = self._stopping.best
-        if step and self._config.eval.every and best is not None and best != best_before:
-            async with self._actor.holding_weights():
-                self._saving.save_best(best)
+        before = MappingProxyType(self._first_scores or {})
+        await self._emit(
+            EvaluationEnded(
+                step, MappingProxyType(metrics), tuple(groups), MappingProxyType(scores), before
+            )
+        )
         return scores
-
-    def _extend_index(self) -> None:
-        if problem := self.folder.extend_index():
-            self._journal.warn(problem)
 
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
         self._stopping = Stopping(self._config)
-        declared = {source.name: source.env.alarms for source in self._actor.sources.trained}
-        self._watch = Watch(alarm_signs(declared))
-        self._alarms = AlarmWatch(self._actor, self._journal.warn)
-        self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
-        self._stop_reason = None
+        self._stream.listen(self._list_listeners(self._saving, self._stopping))
+        self._finish_reason = ""
         self._scores = (-1, {})
         self._first_scores = None
 
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""
         for line in self.folder.metric_lines():
-            kind = kind_of(line)
-            if kind is Kind.STEP:
-                self._watch.look(line)  # reported already
-            self._stop_reason = self._stopping.look(line) or (
-                self._stop_reason if kind is Kind.EVALUATION else None
-            )
-            if kind is Kind.EVALUATION and line["step"] == self.done:
+            is_evaluation = kind_of(line) is Kind.EVALUATION
+            # Only the last step and its evaluation decide.
+            reason = self._stream.replay(line)
+            self._finish_reason = reason or (self._finish_reason if is_evaluation else "")
+            if is_evaluation and line["step"] == self.done:
                 self._scores = (self.done, logged_scores(self.folder, [self.done])[self.done])
 
     async def _card(self, source: Source) -> dict[str, Any] | None:
@@ -448,5 +417,13 @@ class Run:
         return RunEnd(kind, self.done, self.method.total, reason, saved)
 
 
-def _is_due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _as_tuples(
+    advantages: Sequence[Sequence[float | list[float]]] | None,
+) -> Sequence[Sequence[float | Sequence[float]]] | None:
+    """Return the advantages in a form that nobody can change."""
+    if advantages is None:
+        return None
+    return tuple(
+        tuple(tuple(value) if isinstance(value, list) else value for value in group)
+        for group in advantages
+    )

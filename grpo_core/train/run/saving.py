@@ -13,6 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from grpo_core.calls.deadline import describe
+from grpo_core.protocol.events import EvaluationEnded, Event, StepEnded
 from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
 from grpo_core.runs.documents import read_document
 from grpo_core.runs.folder import RunFolder
@@ -32,7 +33,7 @@ from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.rewind import Restart, later_checkpoints, marks_of
-from grpo_core.train.run.stopping import Best
+from grpo_core.train.run.stopping import Best, Stopping
 
 
 class Saving:
@@ -42,7 +43,7 @@ class Saving:
         method: has the weights.
         folder: where it is written.
         journal: tells what was saved.
-        watch_state: returns the state of the alarms, as JSON data.
+        states: returns the states of listeners, as JSON data.
     """
 
     def __init__(
@@ -50,13 +51,13 @@ class Saving:
         method: Method,
         folder: RunFolder,
         journal: Journal,
-        watch_state: Callable[[], dict[str, Any]] = dict,
+        states: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._method, self._folder, self._journal = method, folder, journal
         actor = method.actor
         self._config, self._policy, self._ranks = actor.config, actor.policy, actor.ranks
         self._updater = method.updater
-        self._watch_state = watch_state
+        self._listener_states = states
         self._step = 0
         self._progress: dict[str, Any] = {}
         self._states = RandomStates.now()
@@ -89,9 +90,14 @@ class Saving:
         self._progress = {
             "logs": self._folder.marks(),
             **self._method.stream.state(),
-            "alarms": self._watch_state(),
+            "listeners": self._listener_states(),
             "pending": None if pending is None else finite(pending),
         }
+
+    def on(self, event: Event) -> None:
+        """Record a step once the log has its line."""
+        if isinstance(event, StepEnded):
+            self.note(event.step)
 
     def checkpoint(self) -> str:
         """Save the state after the last finished step, unless no step was finished.
@@ -210,11 +216,11 @@ class Saving:
             return end
         if end.kind in (EndKind.CANCELLED, EndKind.FAILED):
             end = replace(end, saved=self._save_last_step())
-            self._journal.observer.say(end.saved)
+            self._journal.say(end.saved)
         try:
             self._folder.log(str(end))
         except Exception as error:  # noqa: BLE001 - the caller needs the cause of the end
-            self._journal.observer.say(f"log.txt could not be written: {describe(error)}")
+            self._journal.say(f"log.txt could not be written: {describe(error)}")
         return end
 
     def _save_last_step(self) -> str:
@@ -227,6 +233,28 @@ class Saving:
             return self.checkpoint()
         except Exception as error:  # noqa: BLE001 - a full disk makes this fail, too
             return f"the last steps could not be saved: {describe(error)}"
+
+
+class BestWeights:
+    """Keep the weights of the evaluation with the highest held-out reward, as a listener.
+
+    Args:
+        saving: writes them.
+        stopping: has heard of the evaluation before, and knows the best one.
+        method: has the weights.
+    """
+
+    def __init__(self, saving: Saving, stopping: Stopping, method: Method) -> None:
+        self._saving, self._stopping, self._actor = saving, stopping, method.actor
+
+    async def on(self, event: Event) -> None:
+        """Save the weights if this evaluation is the best one so far."""
+        if not isinstance(event, EvaluationEnded):
+            return
+        best = self._stopping.best
+        if event.step and self._actor.config.eval.every and best and best.step == event.step:
+            async with self._actor.holding_weights():
+                self._saving.save_best(best)
 
 
 def _is_before(line: JsonObject, step: int) -> bool:

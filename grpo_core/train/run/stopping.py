@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.protocol.events import EvaluationEnded, Event, Response, StepEnded
 from grpo_core.protocol.ties import exceeds, reaches
 from grpo_core.runs.lines import Kind, kind_of
 
@@ -31,7 +32,7 @@ class Best:
 class Stopping:
     """Reads the lines of metrics.jsonl as they are written and decides when to stop, and why.
 
-    A resumed run reads the old lines again.
+    A resumed run reads the old lines again. As a listener it asks the run to finish.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -42,6 +43,22 @@ class Stopping:
         self._reward: deque[float] = deque(maxlen=REWARD_STEPS)
         self._evaluations_without_gain = 0
         self.best: Best | None = None
+
+    def on(self, event: Event) -> Response | None:
+        """Look at the metrics of a step or an evaluation."""
+        match event:
+            case StepEnded():
+                line = {"kind": Kind.STEP, **event.metrics}
+            case EvaluationEnded():
+                line = {"kind": Kind.EVALUATION, "step": event.step, **event.metrics}
+            case _:
+                return None
+        reason = self.look(line)
+        return Response(finish=reason) if reason else None
+
+    def replay(self, line: Mapping[str, Any]) -> str:
+        """Look at a line of the log of a run that resumes; return the reason to finish, or ""."""
+        return self.look(line) or ""
 
     def look(self, line: Mapping[str, Any]) -> str | None:
         """Return the reason to stop that this line of metrics gives; None if it gives none."""

@@ -1,4 +1,4 @@
-"""Log metrics to experiment trackers: accelerate's trackers as event plugins.
+"""Log metrics to experiment trackers: accelerate's trackers as listeners.
 
 A tracker that fails is reported once and left out.
 """
@@ -19,12 +19,12 @@ from accelerate import tracking
 from grpo_core.config.settings import PLUGIN, LogConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import MissingExtraError
-from grpo_core.protocol.hookspecs import hookimpl
+from grpo_core.protocol.events import EvaluationEnded, Event, RunEnded, RunStarted, StepEnded
 from grpo_core.runs.folder import is_inner_folder
 
 
 class Tracked:
-    """Receives a run's events and passes them on to a tracker.
+    """Pass what a listener hears of metrics on to a tracker.
 
     Args:
         make: creates the tracker for a run folder that exists.
@@ -33,27 +33,25 @@ class Tracked:
     def __init__(self, make: Callable[[Path], tracking.GeneralTracker]) -> None:
         self._make = make
 
-    @hookimpl
-    def grpo_run_start(self, run_dir: Path, config: Mapping[str, Any]) -> None:
-        self._tracker = self._make(run_dir)
-        self._tracker.start()
-        self._tracker.store_init_configuration(dict(_flatten(config)))
-
-    @hookimpl
-    def grpo_step_end(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._tracker.log(
-            {name: value for name, value in metrics.items() if math.isfinite(value)}, step=step
-        )
-
-    grpo_eval_end = grpo_step_end
-
-    @hookimpl
-    def grpo_run_end(self) -> None:
-        self._tracker.finish()
+    def on(self, event: Event) -> None:
+        """Begin, log or finish."""
+        match event:
+            case RunStarted():
+                self._tracker = self._make(event.run_dir)
+                self._tracker.start()
+                self._tracker.store_init_configuration(dict(_flatten(event.config)))
+            case StepEnded() | EvaluationEnded():
+                metrics = event.metrics.items()
+                self._tracker.log(
+                    {name: value for name, value in metrics if math.isfinite(value)},
+                    step=event.step,
+                )
+            case RunEnded():
+                self._tracker.finish()
 
 
-def trackers(config: LogConfig, host: PluginHost) -> dict[str, Tracked]:
-    """Return the trackers that the config names.
+def trackers(config: LogConfig, host: PluginHost) -> dict[str, Callable[[], Tracked]]:
+    """Return functions that make the trackers that the config names.
 
     Args:
         host: offers functions of the run folder that make a tracker with the methods of
@@ -62,14 +60,14 @@ def trackers(config: LogConfig, host: PluginHost) -> dict[str, Tracked]:
     Raises:
         MissingExtraError: the package of a tracker is not installed.
     """
-    tracked = {}
+    tracked: dict[str, Callable[[], Tracked]] = {}
     for name in config.trackers:
         if name.startswith(PLUGIN):
-            tracked[name] = Tracked(host.load("tracker", name.removeprefix(PLUGIN)))
+            tracked[name] = partial(Tracked, host.load("tracker", name.removeprefix(PLUGIN)))
         elif importlib.util.find_spec(name) is None:
             raise MissingExtraError(f"log.trackers={name}", "trackers", package=name)
         else:
-            tracked[name] = Tracked(partial(_MAKERS[name], config.project))
+            tracked[name] = partial(Tracked, partial(_MAKERS[name], config.project))
     return tracked
 
 

@@ -10,6 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.protocol.environment import Alarm
+from grpo_core.protocol.events import Event, StepEnded
+from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.train.run.metrics import RESERVED_PARTS
 
 START = 10
@@ -315,15 +317,30 @@ class Watch:
 
     Args:
         more_signs: signs besides `SIGNS`.
+        warn: is called with the warnings of the steps that it hears of as a listener.
     """
 
-    def __init__(self, more_signs: Sequence[Sign] = ()) -> None:
-        self._signs = (*SIGNS, *more_signs)
+    def __init__(
+        self, more_signs: Sequence[Sign] = (), warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._signs, self._warn = (*SIGNS, *more_signs), warn
         self._start: list[Line] = []
         self._last: deque[Line] = deque(maxlen=WINDOW)
         self._steps = 0
         self._held: Counter[tuple[str, str]] = Counter()
         self._last_held: dict[tuple[str, str], int] = {}  # step, for signs that were reported
+
+    def on(self, event: Event) -> None:
+        """Warn of what the metrics of a step show."""
+        if isinstance(event, StepEnded):
+            for warning in self.look(event.metrics):
+                self._warn(warning)
+
+    def replay(self, line: Mapping[str, Any]) -> str:
+        """Look at a line of the log of a run that resumes, whose warnings were given already."""
+        if kind_of(line) is Kind.STEP:
+            self.look(line)
+        return ""
 
     def look(self, line: Line) -> list[str]:
         """Return the warnings that this step gives."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.protocol.events import AlarmRaised
 from grpo_core.train.run.alarms.seen import Seen, collisions
 from grpo_core.train.run.alarms.sequential import ChangeDetector
-from grpo_core.train.run.alarms.types import Alarm
 from grpo_core.words import shorten
 
 DUPLICATES = "duplicates"
@@ -51,7 +51,7 @@ class Duplicates:
         if not math.isnan(share):
             self._reference_share = max(self._reference_share, share)
 
-    def step(self, seen: Seen, environment: str) -> list[Alarm]:
+    def step(self, seen: Seen, environment: str) -> list[AlarmRaised]:
         """Look at the attempts of a step; return the alarm that begins, if one does."""
         share = seen.collisions()
         if math.isnan(share):
@@ -76,7 +76,7 @@ class Duplicates:
         )
         values = {"equal": share, "expected": self._bound}
         shown = example.shown(seen.step)
-        return [Alarm(seen.step, DUPLICATES, environment, message, "", values, shown)]
+        return [AlarmRaised(seen.step, DUPLICATES, environment, message, "", values, shown)]
 
     def _begin(self, bound: float) -> None:
         self._bound = bound

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.figures.gains import Scores
+from grpo_core.protocol.events import AlarmRaised, RolloutPlace
 from grpo_core.train.run.alarms import drifts
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.drifts import Episode, Finding, Windows
 from grpo_core.train.run.alarms.duplicates import Duplicates
 from grpo_core.train.run.alarms.paid import PaidCanaries
 from grpo_core.train.run.alarms.seen import Scored, Seen
-from grpo_core.train.run.alarms.types import Alarm, Shown
 
 WINDOW = 10
 """Steps of each window whose groups are compared."""
@@ -61,7 +61,7 @@ class EnvironmentWatch:
         episodes = sum(episode.active for episode in self._episodes.values())
         return episodes + self.canaries.active + self.duplicates.active
 
-    def step(self, seen: Seen) -> list[Alarm]:
+    def step(self, seen: Seen) -> list[AlarmRaised]:
         """Look at the attempts of a step; return the alarms that begin."""
         alarms = self.duplicates.step(seen, self._name)
         for measure in ("length", "entropy", "passed"):
@@ -83,12 +83,14 @@ class EnvironmentWatch:
             found[AUDIT, measure.partition("/")[2]] = self._followed(seen, measure, WINDOW)
         return alarms + self._begun(seen, found)
 
-    def audited(self, seen: Seen) -> list[Alarm]:
+    def audited(self, seen: Seen) -> list[AlarmRaised]:
         """Look at attempts that were audited; return the alarms that begin."""
         found = self._followed(seen, "metric/audit", AUDIT_WINDOW)
         return self._begun(seen, {(AUDIT, "audit"): found})
 
-    def asked(self, seen: Seen, asked: Sequence[Asked], references: Sequence[str]) -> list[Alarm]:
+    def asked(
+        self, seen: Seen, asked: Sequence[Asked], references: Sequence[str]
+    ) -> list[AlarmRaised]:
         """Look at how canaries were judged; return the alarms that begin.
 
         Args:
@@ -99,7 +101,7 @@ class EnvironmentWatch:
         self.duplicates.referred(references)
         return self.canaries.asked(seen, self._name, asked)
 
-    def measured(self, seen: Seen, logprobs: Mapping[str, float]) -> list[Alarm]:
+    def measured(self, seen: Seen, logprobs: Mapping[str, float]) -> list[AlarmRaised]:
         """Look at the log-probabilities of reference answers; return the alarms that begin.
 
         Args:
@@ -122,7 +124,7 @@ class EnvironmentWatch:
         )
         return self._begun(seen, {(REFERENCE, ""): found})
 
-    def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
+    def evaluated(self, step: int, before: Scores, after: Scores) -> list[AlarmRaised]:
         """Look at an evaluation beside the one before training; return the alarms that begin."""
         self._evaluations += 1
         found = drifts.held_out_behind(
@@ -138,9 +140,11 @@ class EnvironmentWatch:
             episode = self._episodes.setdefault(f"{AUDIT}/{subject}", Episode())
             if episode.add(finding is not None) and finding is not None:
                 key = max(after, key=lambda key: _surprise(after[key], subject))
-                shown = Shown(step, key, 0, 0)
+                shown = RolloutPlace(step, key, 0, 0)
                 alarms.append(
-                    Alarm(step, AUDIT, self._name, finding.text, subject, finding.values, shown)
+                    AlarmRaised(
+                        step, AUDIT, self._name, finding.text, subject, finding.values, shown
+                    )
                 )
         return alarms
 
@@ -152,7 +156,9 @@ class EnvironmentWatch:
         windows.add(seen.values(measure))
         return drifts.against_audit(windows, f"the measure {name!r}", self._chance)
 
-    def _begun(self, seen: Seen, found: Mapping[tuple[str, str], Finding | None]) -> list[Alarm]:
+    def _begun(
+        self, seen: Seen, found: Mapping[tuple[str, str], Finding | None]
+    ) -> list[AlarmRaised]:
         """Return an alarm for each finding whose episode begins."""
         alarms = []
         for (name, subject), finding in found.items():
@@ -160,7 +166,7 @@ class EnvironmentWatch:
             if episode.add(finding is not None) and finding is not None:
                 attempt = _example(seen, name)
                 alarms.append(
-                    Alarm(
+                    AlarmRaised(
                         seen.step,
                         name,
                         self._name,

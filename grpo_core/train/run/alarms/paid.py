@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.protocol.events import AlarmRaised, RolloutPlace
 from grpo_core.train.run.alarms.canaries import Asked
 from grpo_core.train.run.alarms.seen import Seen
 from grpo_core.train.run.alarms.sequential import ChangeDetector
-from grpo_core.train.run.alarms.types import Alarm, Shown
 from grpo_core.words import shorten
 
 CANARY = "canary paid"
@@ -35,7 +35,7 @@ class PaidCanaries:
         """Return for how many kinds the alarm goes on."""
         return sum(detector.active for _, detector in self._kinds.values())
 
-    def asked(self, seen: Seen, environment: str, asked: Sequence[Asked]) -> list[Alarm]:
+    def asked(self, seen: Seen, environment: str, asked: Sequence[Asked]) -> list[AlarmRaised]:
         """Look at how canaries were judged; return the alarms that begin."""
         self.turn += 1
         by_kind: dict[str, list[Asked]] = {}
@@ -73,7 +73,7 @@ class PaidCanaries:
             self._detector(kind, (bound, target)).restore(detector_state)
 
 
-def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[Asked]) -> Alarm:
+def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[Asked]) -> AlarmRaised:
     """Return the alarm for a kind of canary that is paid."""
     paid = [each for each in tried if each.is_paid]
     first = max(paid or tried, key=lambda each: each.verdict.total)
@@ -91,7 +91,7 @@ def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[Asked]) -> A
         "found; read the group, try the answer with `grpo env score`, and fix the verifier"
     )
     shown = (
-        Shown(seen.step, canary.task.key, canary.task.draw)
+        RolloutPlace(seen.step, canary.task.key, canary.task.draw)
         if evidence is None
         else evidence.shown(seen.step)
     )
@@ -101,7 +101,7 @@ def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[Asked]) -> A
         "tasks": float(len(tried)),
         "reward": _mean_reward(seen),
     }
-    return Alarm(seen.step, CANARY, environment, message, kind, values, shown, canary.text)
+    return AlarmRaised(seen.step, CANARY, environment, message, kind, values, shown, canary.text)
 
 
 def _mean_reward(seen: Seen) -> float:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, compress
 from typing import Any
 
+from grpo_core.protocol.events import RolloutPlace
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
-from grpo_core.train.run.alarms.types import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Scored:
     def verdict(self) -> Verdict:
         return self.group.verdicts[self.number]
 
-    def shown(self, step: int) -> Shown:
+    def shown(self, step: int) -> RolloutPlace:
         """Return where the attempt is found in the log."""
-        return Shown(step, self.group.task.key, self.group.task.draw, self.number)
+        return RolloutPlace(step, self.group.task.key, self.group.task.draw, self.number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,27 @@ from typing import Any, TypeVar
 
 from grpo_core.figures.gains import Scores
 from grpo_core.protocol.errors import GrpoError, RunStoppedError
+from grpo_core.protocol.events import (
+    AlarmRaised,
+    BatchCollected,
+    EvaluationEnded,
+    Event,
+    Response,
+)
+from grpo_core.protocol.types import TaskKey
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.asking import Asking
 from grpo_core.train.run.alarms.environment import EnvironmentWatch
 from grpo_core.train.run.alarms.seen import Seen
-from grpo_core.train.run.alarms.types import Alarm
-from grpo_core.train.run.method import Batch
 from grpo_core.verify.sources import Source
 
 T = TypeVar("T")
+EventScores = Mapping[TaskKey, Mapping[str, float]]
+"""Scores by task, as events have them."""
 
 
 class AlarmWatch:
-    """Look at each step before anything is learned from it.
+    """Look at each step before anything is learned from it, as a listener of the run.
 
     It changes neither weights nor tasks nor random numbers, so a run with alarms trains to the same
     weights as one without.
@@ -44,11 +52,27 @@ class AlarmWatch:
             for source in sources
         }
 
-    async def look(self, batch: Batch) -> tuple[list[Alarm], dict[str, float]]:
+    async def on(self, event: Event) -> Response | None:
+        """Look at a step or an evaluation; answer with the alarms that begin."""
+        match event:
+            case BatchCollected():
+                alarms, metrics = await self.look(event)
+            case EvaluationEnded() if event.step:
+                alarms, metrics = self.evaluated(event.step, event.before, event.scores), {}
+            case _:
+                return None
+        titles = ", ".join(alarm.title for alarm in alarms)
+        reason = (
+            f"alarms.stop=true, and there is an alarm: {titles}; read alarms.jsonl, and continue "
+            "with alarms.stop=false if it is a false one"
+        )
+        return Response(metrics, alarms, stop=reason if alarms and self._config.stop else "")
+
+    async def look(self, batch: BatchCollected) -> tuple[list[AlarmRaised], dict[str, float]]:
         """Return the alarms that begin with a step, and its metrics of alarms."""
         if batch.advantages is None or not self._watched:
             return [], {}
-        alarms: list[Alarm] = []
+        alarms: list[AlarmRaised] = []
         metrics: dict[str, float] = {}
         every = self._config.every
         is_due = every > 0 and (batch.step == 1 or batch.step % every == 0)
@@ -66,7 +90,6 @@ class AlarmWatch:
                     prefix = f"{source.name}/" if len(self._watched) > 1 else ""
                     metrics[f"{prefix}alarms/reference_logprob"] = fmean(logprobs.values())
             alarms += watch.step(seen)
-        batch.clock.lap("alarms")
         metrics["alarms/new"] = float(len(alarms))
         metrics["alarms/active"] = float(sum(watch.active for _, watch in self._watched.values()))
         return alarms, metrics
@@ -83,18 +106,20 @@ class AlarmWatch:
 
     async def _ask_canaries(
         self, source: Source, watch: EnvironmentWatch, seen: Seen
-    ) -> list[Alarm]:
+    ) -> list[AlarmRaised]:
         references = await self._asking.references(seen)
         asked = await self._asking.canaries(source, seen, references, turn=watch.canaries.turn)
         texts = [answer for answer in references if isinstance(answer, str)]
         return watch.asked(seen, asked, texts)
 
-    async def _audit(self, source: Source, watch: EnvironmentWatch, seen: Seen) -> list[Alarm]:
+    async def _audit(
+        self, source: Source, watch: EnvironmentWatch, seen: Seen
+    ) -> list[AlarmRaised]:
         groups = [scored[0].group for scored in seen.groups]
         audited = await self._asking.audited(source, groups)
         return watch.audited(seen.audited(audited)) if audited else []
 
-    def evaluated(self, step: int, before: Scores, after: Scores) -> list[Alarm]:
+    def evaluated(self, step: int, before: EventScores, after: EventScores) -> list[AlarmRaised]:
         """Return the alarms that begin with an evaluation.
 
         Args:
@@ -119,6 +144,6 @@ class AlarmWatch:
                 watch.restore(state[name])
 
 
-def _of(scores: Scores, environment: str) -> Scores:
+def _of(scores: EventScores, environment: str) -> Scores:
     """Return the scores of one environment."""
-    return {key: values for key, values in scores.items() if key.env == environment}
+    return {key: dict(values) for key, values in scores.items() if key.env == environment}

@@ -1,0 +1,50 @@
+"""Stop a run whose verifiers fail too often, and extend the index of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.events import BatchCollected, EvaluationEnded, Event, StepEnded
+from grpo_core.runs.folder import RunFolder
+from grpo_core.verify.error_rate import ErrorRate, check_raised
+
+
+class ErrorLimits:
+    """End the run by an error, as a listener, where too many rollouts could not be scored."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._verify = config.verify
+        self._rate = ErrorRate(stop_above=config.verify.max_error_rate)
+
+    def on(self, event: Event) -> None:
+        """Count the verdicts of a step or an evaluation.
+
+        Raises:
+            RunStoppedError: too many of them are errors, or floors for an exception.
+        """
+        if not isinstance(event, BatchCollected | EvaluationEnded):
+            return
+        verdicts = [verdict for group in event.groups for verdict in group.verdicts]
+        self._rate.add(verdicts)
+        if isinstance(event, BatchCollected):
+            check_raised(event.step, verdicts, stop_above=self._verify.max_raised_rate)
+
+
+class Indexing:
+    """Extend the index of a run's log, as a listener, by what was written of a step.
+
+    Args:
+        folder: the run's folder.
+        warn: is called with what keeps the log from being indexed.
+    """
+
+    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        self._folder, self._warn = folder, warn
+
+    def on(self, event: Event) -> None:
+        """Extend the index after a step or an evaluation."""
+        if isinstance(event, StepEnded | EvaluationEnded) and (
+            problem := self._folder.extend_index()
+        ):
+            self._warn(problem)

@@ -1,0 +1,347 @@
+"""The listeners of a run: their order, what they may answer, and one that is written from the page alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, PluginError
+from grpo_core.protocol.events import (
+    AlarmRaised,
+    BatchCollected,
+    Event,
+    Notice,
+    Response,
+    RunStarted,
+    StepEnded,
+)
+from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
+from grpo_core.train.run.ending import EndKind
+from grpo_core.train.run.stream import Answers, Listed, Stream
+from grpo_core.train.trainer import Trainer
+
+from ..core.distributions import install, install_plugin
+from .letters import Answered, Letters
+
+PAGE = Path(__file__).parents[2] / "plugins" / "README.md"
+STEP = StepEnded(3, 9, {"loss": 0.5})
+BATCH = BatchCollected(3)
+
+
+class Told(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed distributions, whose modules are forgotten at the end."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith(("plugin_", "grpo_budget"))]:
+        del sys.modules[name]
+
+
+def install_page(site: Path) -> None:
+    """Install the package of the page, as its two blocks and its line about the entry point say."""
+    for block in PAGE.read_text(encoding="utf-8").split("```python\n# grpo_budget/")[1:]:
+        name, _, code = block.partition("```")[0].partition("\n")
+        (site / "grpo_budget").mkdir(exist_ok=True)
+        (site / "grpo_budget" / name).write_text(code, encoding="utf-8")
+    install(site, "grpo-budget", entry_points={"budget": "grpo_budget"})
+
+
+class Hollow(Answered):
+    """Pays silence."""
+
+    def verify(self, task: Any, rollout: Any) -> Any:
+        verdict = Letters.verify(self, task, rollout)
+        return verdict if rollout.text.strip() else type(verdict)(verdict.rewards, passed=True)
+
+
+def test_a_listener_of_the_page_finishes_a_run_by_its_own_metric_and_asks_a_canary(
+    settings, site, tmp_path
+):
+    install_page(site)
+    from grpo_budget import listener  # type: ignore[import-not-found]
+
+    more = {"steps": 9, "eval": {"tasks": 4}, "plugins": ["budget"], "alarms": {"enabled": False}}
+    folder, told = tmp_path / "run", Told()
+    listener.TOKENS = 400
+    trainer = Trainer(build_config([settings, more]), Hollow(), folder=folder, observer=told)
+    trainer.run()
+    lines = [line for line in read_lines(folder / "metrics.jsonl") if "budget/tokens" in line]
+    assert lines[-2]["budget/tokens"] < 400 <= lines[-1]["budget/tokens"]
+    assert trainer.done == len(lines) < 9
+    assert trainer.end is not None
+    assert trainer.end.kind is EndKind.FINISHED
+    assert trainer.end.reason == "the budget of tokens is spent"
+    assert lines[-1]["budget/tokens"] == sum(line["tokens/generated"] for line in lines)
+    assert (folder / "final").is_dir()
+    (alarm,) = trainer.folder.alarm_lines()
+    assert (alarm["step"], alarm["name"]) == (1, "empty answer passes")
+    assert "alarm, step 1: empty answer passes" in (folder / "log.txt").read_text()
+    assert not [text for text in told.warnings if "budget" in text]
+
+
+def test_the_state_of_a_listener_of_the_page_is_in_the_checkpoint(settings, site, tmp_path):
+    install_page(site)
+    config = build_config([settings, {"steps": 3, "eval": {"tasks": 0}, "plugins": ["budget"]}])
+    trainer = Trainer(config, Letters(), folder=tmp_path / "run")
+    trainer.observer.step = lambda *_: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    resumed = Trainer.resumed(tmp_path / "run", Letters())
+    resumed.run()
+    lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
+    spent = [line["budget/tokens"] for line in lines]
+    assert len(spent) == 3
+    assert spent[-1] == sum(line["tokens/generated"] for line in lines)
+
+
+RECORDS = """
+from grpo_core import Spec, hookimpl
+
+heard = []
+
+@hookimpl
+def grpo_listeners():
+    return [Spec("records", "plugin_records:Records")]
+
+class Records:
+    def on(self, event):
+        name = type(event).__name__
+        if name == "RunStarted":
+            self.folder = event.run_dir
+        sizes = [len((self.folder / log).read_bytes().splitlines()) if (self.folder / log).exists() else 0
+                 for log in ("metrics.jsonl", "rollouts.jsonl")]
+        heard.append((name, getattr(event, "step", None), *sizes))
+"""
+
+
+def test_a_plugin_hears_the_events_in_their_order_once_the_logs_have_them(settings, site, tmp_path):
+    install_plugin(site, "records", RECORDS)
+    more = {"steps": 2, "eval": {"tasks": 2, "every": 1}, "plugins": ["records"]}
+    config = build_config([settings, more, {"alarms": {"enabled": False}}])
+    Trainer(config, Letters(), folder=tmp_path / "run").run()
+    heard = sys.modules["plugin_records"].heard
+    assert [(name, step, metrics) for name, step, metrics, _ in heard] == [
+        ("RunStarted", None, 0),
+        ("EvaluationEnded", 0, 1),
+        ("BatchCollected", 1, 1),
+        ("StepEnded", 1, 2),
+        ("EvaluationEnded", 1, 3),
+        ("BatchCollected", 2, 3),
+        ("StepEnded", 2, 4),
+        ("EvaluationEnded", 2, 5),
+        ("RunEnded", 2, 5),
+    ]
+    rollouts = [count for *_, count in heard]
+    assert 0 == rollouts[0] < rollouts[1] < rollouts[2] == rollouts[3] < rollouts[4] < rollouts[5]
+
+
+# What a listener may answer
+
+
+class Answering:
+    def __init__(self, answer: Any) -> None:
+        self.answer, self.heard = answer, []  # type: ignore[var-annotated]
+
+    def on(self, event: Event) -> Any:
+        self.heard.append(event)
+        if isinstance(self.answer, type) and issubclass(self.answer, BaseException):
+            raise self.answer("full")
+        return self.answer
+
+
+class Waiting(Answering):
+    async def on(self, event: Event) -> Any:
+        await asyncio.sleep(0)
+        return Answering.on(self, event)
+
+
+class Kept(Answering):
+    """A voice that keeps what the user is told."""
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.text for event in self.heard if isinstance(event, Notice)]
+
+
+def emitted(listeners: list[Any], *events: Event) -> tuple[list[Answers], list[str]]:
+    """Return what is answered to events, and the warnings, with the listeners of a plugin."""
+    kept = Kept(None)
+    stream = Stream([kept])
+    stream.listen(
+        [Listed(f"n{i}", listener, f"number {i}") for i, listener in enumerate(listeners)]
+    )
+
+    async def emit() -> list[Answers]:
+        return [await stream.emit(event) for event in events]
+
+    return asyncio.run(emit()), kept.warnings
+
+
+@pytest.mark.parametrize("kind", [Answering, Waiting])
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (ValueError, "ValueError: full"),
+        (SystemExit, "called sys.exit('full')"),
+        ("stop", "it returned 'stop'; return a Response or None"),
+        (Response({"x": 1.0}), "they belong into the answer to BatchCollected"),
+        (Response(alarms=["smoke"]), "an alarm of it is 'smoke'"),  # type: ignore[list-item]
+    ],
+)
+def test_a_listener_of_a_plugin_that_fails_is_switched_off_with_one_sentence(
+    kind, answer, sentence
+):
+    bad, good = kind(answer), kind(None)
+    _, warnings = emitted([bad, good], STEP, STEP, STEP)
+    (warning,) = warnings
+    assert warning.startswith("number 0 failed in StepEnded and is not called again in this run: ")
+    assert sentence in warning
+    assert len(bad.heard) == 1
+    assert good.heard == [STEP, STEP, STEP]
+
+
+def test_metrics_get_the_name_of_the_listener_and_words_instead_of_numbers_are_refused():
+    words: dict[str, Any] = {"b": "x"}
+    listeners = [Waiting(Response({"a": 1})), Answering(Response(words))]
+    answers, warnings = emitted(listeners, BATCH)
+    assert answers[0].metrics == {"n0/a": 1.0}
+    (warning,) = warnings
+    assert "its metrics are not numbers by name" in warning
+
+
+def test_an_alarm_reaches_all_listeners_and_none_answers_it_with_another():
+    alarm = AlarmRaised(3, "smoke", "letters", "look at the kitchen")
+
+    class Once(Answering):
+        def on(self, event: Event) -> Any:
+            super().on(event)
+            return Response(alarms=[alarm]) if isinstance(event, StepEnded) else None
+
+    first, last = Once(None), Answering(None)
+    assert emitted([first, last], STEP)[1] == []
+    assert (first.heard, last.heard) == ([STEP, alarm], [alarm, STEP])
+    (warning,) = emitted([Answering(Response(alarms=[alarm]))], STEP)[1]
+    assert "it raised an alarm in answer to an alarm" in warning
+
+
+def test_the_first_reason_counts():
+    listeners = [Answering(None), Answering(Response(stop="b")), Answering(Response(stop="c"))]
+    answers, _ = emitted([*listeners, Waiting(Response(finish="d"))], STEP)
+    assert (answers[0].stop, answers[0].finish) == ("b", "d")
+
+
+def test_what_one_of_ours_raises_ends_the_run():
+    stream = Stream([])
+    stream.listen([Listed("ours", Answering(ValueError))])
+    with pytest.raises(ValueError, match="full"):
+        asyncio.run(stream.emit(STEP))
+
+
+def test_a_state_that_is_not_json_switches_a_listener_off():
+    kept, bad = Kept(None), Answering(None)
+    bad.state = lambda: {1, 2}  # type: ignore[attr-defined]
+    stream = Stream([kept])
+    stream.listen([Listed("sets", bad, "the listener 'sets'")])
+    assert stream.states() == stream.states() == {}
+    (warning,) = kept.warnings
+    assert warning.startswith("the listener 'sets' failed in state and is not called again")
+
+
+# Which listeners a run has
+
+MISNAMED = """
+from grpo_core import Spec, hookimpl
+
+@hookimpl
+def grpo_listeners():
+    return [Spec("{name}", "plugin_named:{target}")]
+
+class Deaf: pass
+
+class Picky:
+    def __init__(self, settings): pass
+
+class Right:
+    def on(self, event): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "error", "sentence"),
+    [
+        ("reward", "Right", ConfigError, "the run itself logs reward/..."),
+        ("letters", "Right", ConfigError, "the run itself logs letters/..."),
+        ("named", "Deaf", PluginError, "which has no method on"),
+        ("named", "Picky", PluginError, "cannot be created: TypeError"),
+    ],
+)
+def test_a_listener_that_no_run_could_have_is_refused_before_anything_is_written(
+    settings, site, tmp_path, name, target, error, sentence
+):
+    install_plugin(site, "named", MISNAMED.replace("{name}", name).replace("{target}", target))
+    config = build_config([settings, {"plugins": ["named"]}])
+    with pytest.raises(error, match=sentence):
+        Trainer(config, Letters(), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plugin_without_a_listener_is_refused_and_an_unnamed_one_is_not_imported(
+    settings, site, tmp_path
+):
+    install_plugin(site, "named")
+    install_plugin(site, "records", RECORDS)
+    with pytest.raises(ConfigError, match="plugins=named: this plugin offers no listener"):
+        Trainer(
+            build_config([settings, {"plugins": ["named"]}]), Letters(), folder=tmp_path / "run"
+        )
+    assert "plugin_records" not in sys.modules
+
+
+# What a listener may ask
+
+
+@pytest.mark.slow
+def test_services_give_verdicts_references_and_the_log_probability_of_a_likely_answer(
+    settings, tmp_path
+):
+    answered: list[Any] = []
+    config = build_config([settings, {"steps": 12, "eval": {"tasks": 0}}])
+    trainer = Trainer(config, Answered(), folder=tmp_path / "run")
+
+    class Asking:
+        async def on(self, event: Event) -> None:
+            if isinstance(event, RunStarted):
+                self.services = event.services
+                with pytest.raises(ConfigError, match="this run has no environment 'words'"):
+                    await event.services.tasks("words", 1)
+            if isinstance(event, StepEnded) and event.step in (1, 12):
+                services = self.services
+                tasks = await services.tasks("letters", 2)
+                attempts = [(task, text) for task in tasks for text in ("aaaa", "zzzz")]
+                verdicts = await services.verify(attempts)
+                logprobs = await services.logprobs([*attempts, (tasks[0], "")])
+                answered.append((await services.references(tasks), verdicts, logprobs))
+
+    trainer._run._stream.listen([*trainer._run._stream._listed, Listed("asking", Asking())])
+    trainer.run()
+    (references, verdicts, first), (_, _, last) = answered
+    assert references == ["a" * 6] * 2
+    assert [verdict.passed for verdict in verdicts] == [True, False, True, False]
+    assert last[0] > first[0]
+    assert last[0] > last[1]
