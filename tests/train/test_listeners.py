@@ -199,6 +199,7 @@ def emitted(listeners: list[Any], *events: Event) -> tuple[list[Answers], list[s
     [
         (ValueError, "ValueError: full"),
         (SystemExit, "called sys.exit('full')"),
+        (asyncio.CancelledError, "CancelledError: full"),
         ("stop", "it returned 'stop'; return a Response or None"),
         (Response({"x": 1.0}), "they belong into the answer to BatchCollected"),
         (Response(alarms=["smoke"]), "an alarm of it is 'smoke'"),  # type: ignore[list-item]

@@ -35,8 +35,9 @@ RUN_PREFIXES = (
     *("advantage", "alarms", "completion_length", "curriculum", "env", "eval", "examples"),
     *("groups", "kl", "logprob", "memory", "pass_rate", "prompts", "reward", "sampling"),
     *("segments", "staleness", "steps", "time", "tokens", "verify"),
+    *("load", "rollout", "sampler_wait", "step", "sync", "trainer_wait", "update"),
 )
-"""First words of the metrics that a run itself logs."""
+"""First words of the metrics that a run itself logs, and the phases of its time/..."""
 
 
 def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:

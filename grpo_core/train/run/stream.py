@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,12 +110,19 @@ class Stream:
                     raise ForeignError(reason(error)) from error
             return _checked(answer, event, listed.name)
         except ForeignError as error:
-            self._switch_off(listed, type(event).__name__, error)
-            return None
+            failure: BaseException = error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # the run itself is cancelled
+                raise
+            failure = error
+        self._switch_off(listed, type(event).__name__, failure)
+        return None
 
-    def _switch_off(self, listed: Listed, place: str, error: Exception) -> None:
+    def _switch_off(self, listed: Listed, place: str, error: BaseException) -> None:
         self._listed.remove(listed)
-        text = f"{listed.plugin} failed in {place} and is not called again in this run: {error}"
+        why = str(error) if isinstance(error, ForeignError) else reason(error)
+        text = f"{listed.plugin} failed in {place} and is not called again in this run: {why}"
         self.post(Notice(text, self.done, "warning"))
 
     def replay(self, line: Mapping[str, Any]) -> str:
