@@ -241,6 +241,19 @@ def test_an_alarm_reaches_all_listeners_and_none_answers_it_with_another():
     assert "it raised an alarm in answer to an alarm" in warning
 
 
+def test_a_listener_that_fails_at_an_alarm_does_not_hear_of_the_event_that_it_answers():
+    alarm = AlarmRaised(3, "smoke", "letters", "look at the kitchen")
+    bad = Answering(ValueError)
+
+    class First(Answering):
+        def on(self, event: Event) -> Any:
+            return Response(alarms=[alarm]) if isinstance(event, StepEnded) else None
+
+    (warning,) = emitted([First(None), bad], STEP, STEP)[1]
+    assert "number 1 failed in AlarmRaised" in warning
+    assert bad.heard == [alarm]
+
+
 def test_the_first_reason_counts():
     listeners = [Answering(None), Answering(Response(stop="b")), Answering(Response(stop="c"))]
     answers, _ = emitted([*listeners, Waiting(Response(finish="d"))], STEP)

@@ -22,7 +22,7 @@ from grpo_core.protocol.events import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Listed:
     """Name a listener of a run."""
 
@@ -81,6 +81,8 @@ class Stream:
         """
         answers = Answers()
         for listed in list(self._listed):
+            if listed not in self._listed:  # it was switched off at an alarm of this event
+                continue
             response = await self._hear(listed, event)
             if response is None:
                 continue
