@@ -1,11 +1,13 @@
 """Compares what two checkouts of this project compute: the same runs, to the last bit.
 
     git worktree add /tmp/before COMMIT
-    python tests/same_runs.py --before /tmp/before [--only arithmetic] [--keep FOLDER]
+    python tests/same_runs.py --before /tmp/before [--only arithmetic] [--keep FOLDER] [--tiny]
 
 The other checkout needs an interpreter of its own (`--python`) where its entry points differ from
 those that are installed beside this one. Runs of the other checkout that ended in an earlier call
-with the same `--keep` are not repeated.
+with the same `--keep` are not repeated. With `--tiny`, cases that name no model have a random one
+of a few thousand weights: it shows the same differences within seconds, but for those that only
+appear once something is learned.
 
 Each case is run by the command line of both checkouts, one after the other. Compared are the lines
 of metrics.jsonl (without times, memory and `kind`) and, of every attempt in rollouts.jsonl, the
@@ -31,6 +33,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 TIMED = ("kind", "time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
 SMALL = ["--set", "eval.tasks=16"]
+LOGGED = ["--set", "log.tokens=true"]
 CASES: dict[str, list[list[str]]] = {
     "arithmetic": [["run", "--env", "arithmetic", "--steps", "20", *SMALL]],
     "fizzbuzz": [["run", "--env", "fizzbuzz", "--steps", "3", *SMALL]],
@@ -56,6 +59,17 @@ CASES: dict[str, list[list[str]]] = {
             "--steps",
             "3",
             *("--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"),
+        ]
+    ],
+    "episodes": [
+        [
+            "run",
+            "--env",
+            "{place}/ladder.py:Ladder",
+            "--steps",
+            "3",
+            *("--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"),
+            *("--set", "advantage.name=turns", "--set", "loss.aggregation=sequence_sum"),
         ]
     ],
     "two processes": [
@@ -90,26 +104,61 @@ class Vowels(Environment):
 '''
 
 
+LADDER = '''
+from grpo_core import Environment, Episode, Message, Reward, Task, Verdict
+
+class Climb(Episode):
+    """A ladder: a turn with one more digit than the one before climbs a rung, others fall."""
+
+    def __init__(self, task):
+        self.task, self.rung, self.heights = task, 0, []
+
+    async def open(self):
+        return (Message("user", f"You stand on rung {self.rung} of {self.task.data}."),)
+
+    async def reply(self, messages):
+        digits = sum(letter.isdigit() for letter in messages[-1].content)
+        before, self.rung = self.rung, max(0, self.rung + (1 if digits > self.rung else -1))
+        self.heights.append((self.rung - before + digits / 100) / self.task.data)
+        if self.rung == self.task.data:
+            return None
+        return (Message("user", f"You stand on rung {self.rung}. Write {self.rung + 1} digits."),)
+
+    async def verdict(self, rollout):
+        turns = sum(message.role == "assistant" for message in rollout.messages)
+        heights = (*self.heights, *[0.0] * turns)[:turns]
+        return Verdict(
+            {"reward": Reward(turns=heights)},
+            passed=self.rung == self.task.data,
+            answer=str(self.rung),
+        )
+
+class Ladder(Environment):
+    """Climb a ladder, one rung with each turn."""
+
+    trusted = True
+    replayable = True
+    max_turns = 3
+    max_new_tokens = 12
+
+    def task(self, key):
+        height = key.rng().randint(2, 3)
+        return Task(key, (Message("user", f"Climb {height} rungs. Write a digit."),), height)
+
+    def episode(self, task):
+        return Climb(task)
+'''
+
+
 def drive(arguments: list[str]) -> None:
-    """Run the command line of the checkout on the path, and write the tokens of each attempt."""
+    """Run the command line of the checkout on the path."""
     from grpo_core.cli import main
-    from grpo_core.runs.folder import RunFolder
 
-    write = RunFolder.rollouts
-
-    def rollouts(self: Any, step: int, group: Any, advantages: Any = None) -> None:
-        write(self, step, group, advantages)
-        with (self.path / "tokens.jsonl").open("a") as file:
-            for rollout in group.rollouts:
-                values = [value.hex() for value in rollout.logprobs]
-                file.write(json.dumps([step, rollout.token_ids, values, rollout.trainable]) + "\n")
-
-    RunFolder.rollouts = rollouts  # type: ignore[method-assign]
     sys.argv = ["grpo", *arguments]
     main()
 
 
-def run(checkout: Path, python: str, name: str, place: Path, folder: Path) -> None:
+def run(checkout: Path, python: str, name: str, place: Path, folder: Path, *, tiny: bool) -> None:
     """Run one case with the code of a checkout, into `folder`."""
     ended = folder.with_name(folder.name + ".ended")
     if ended.exists():
@@ -137,7 +186,9 @@ def run(checkout: Path, python: str, name: str, place: Path, folder: Path) -> No
         if words[0].startswith("processes="):
             count = words.pop(0).partition("=")[2]
             launcher += ["-m", "torch.distributed.run", "--nproc-per-node", count]
-        out = [] if "--resume" in words else ["--out", str(folder)]
+        out = [] if "--resume" in words else ["--out", str(folder), *LOGGED]
+        if tiny and out and "--model" not in words:
+            out += ["--model", str(place / "tiny"), "--set", "model.dtype=float32"]
         done = subprocess.run(
             [*launcher, str(HERE), "--drive", *words, *out],
             capture_output=True,
@@ -155,7 +206,7 @@ def run(checkout: Path, python: str, name: str, place: Path, folder: Path) -> No
 
 def differences(name: str, before: Path, after: Path) -> Iterator[str]:
     """Yield what differs between two run folders."""
-    for title, read in (("metrics", _metrics), ("rollouts", _rollouts), ("tokens", _tokens)):
+    for title, read in (("metrics", _metrics), ("rollouts", _rollouts)):
         old, new = read(before), read(after)
         if len(old) != len(new):
             yield f"{name}: {title} has {len(new)} lines, before {len(old)}"
@@ -188,7 +239,11 @@ def _attempt(line: dict[str, Any]) -> dict[str, Any]:
         for name in ("step", "key", "draw", "messages", "finish", "tokens", "advantage")
         if name in line
     }
-    rewards = {name: [part["value"], part["weight"]] for name, part in verdict["rewards"].items()}
+    kept["policy_tokens"] = line["policy_tokens"]
+    rewards = {
+        name: [part["value"], part["weight"], part.get("turns")]
+        for name, part in verdict["rewards"].items()
+    }
     kept["key"] = {**kept["key"], "env": kept["key"]["env"].rpartition("/")[2]}
     return kept | {
         "rewards": rewards,
@@ -196,10 +251,6 @@ def _attempt(line: dict[str, Any]) -> dict[str, Any]:
         "answer": verdict["answer"],
         "error": verdict["error"] is not None,
     }
-
-
-def _tokens(folder: Path) -> list[Any]:
-    return (folder / "tokens.jsonl").read_text().splitlines()
 
 
 def _difference(a: Any, b: Any) -> str:
@@ -210,12 +261,15 @@ def _difference(a: Any, b: Any) -> str:
 
 
 def models(place: Path) -> None:
-    """Make the tiny masked model and its environment."""
+    """Make the tiny models and the environments that no package has."""
     sys.path.insert(0, str(HERE.parent / "train"))
+    from tiny import save_tiny
     from tiny_masked import save_masked
 
+    save_tiny(place / "tiny")
     save_masked(place / "masked")
     (place / "vowels.py").write_text(VOWELS)
+    (place / "ladder.py").write_text(LADDER)
 
 
 if __name__ == "__main__":
@@ -229,6 +283,7 @@ if __name__ == "__main__":
     parser.add_argument("--python", default=sys.executable, help="interpreter of that checkout")
     parser.add_argument("--only", choices=list(CASES), action="append")
     parser.add_argument("--keep", type=Path, help="folder for the runs; a temporary one by default")
+    parser.add_argument("--tiny", action="store_true", help="train a tiny random model")
     options = parser.parse_args()
     status = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -240,10 +295,11 @@ if __name__ == "__main__":
             for folder in folders.values():
                 folder.parent.mkdir(exist_ok=True)
             folders["after"].with_name(folders["after"].name + ".ended").unlink(missing_ok=True)
-            run(options.before.resolve(), options.python, case, place, folders["before"])
-            run(HERE.parents[1], sys.executable, case, place, folders["after"])
+            before, tiny = options.before.resolve(), options.tiny
+            run(before, options.python, case, place, folders["before"], tiny=tiny)
+            run(HERE.parents[1], sys.executable, case, place, folders["after"], tiny=tiny)
             found = list(differences(case, folders["before"], folders["after"]))
-            lines = len(_tokens(folders["after"]))
+            lines = len(_rollouts(folders["after"]))
             print(
                 "\n".join(found) or f"{case}: equal to the last bit ({lines} attempts)", flush=True
             )
