@@ -147,10 +147,26 @@ def _nine_digits(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.9g}") for value in values]
 
 
-def rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
-    """Yield the JSON object of each rollout of a group."""
-    for number, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
-        yield attempt_line(group.task.key, group.task.draw, number, rollout, verdict)
+def group_lines(
+    step: int,
+    group: Group[Any],
+    advantages: Sequence[float | Sequence[float]] | None,
+    fields: Fields,
+) -> Iterator[JsonObject]:
+    """Yield the line of a group and those of its rollouts; see `RunFolder.rollouts`."""
+    key, draw = group.task.key, group.task.draw
+    if fields.texts:
+        yield {"step": step, **group_line(group, fields)}
+    pairs = zip(group.rollouts, group.verdicts, strict=True)
+    for number, (rollout, verdict) in enumerate(pairs):
+        line = attempt_line(key, draw, number, rollout, verdict)
+        yield {
+            "step": step,
+            "group": fields.number,
+            **(line if fields.texts else without_texts(line)),
+            **(token_fields(rollout) if fields.tokens else {}),
+            "advantage": None if advantages is None else advantages[number],
+        }
 
 
 def attempt_line(

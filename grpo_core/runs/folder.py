@@ -22,12 +22,10 @@ from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_fold
 from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
-    group_line,
+    attempt_line,
+    group_lines,
     line_text,
-    rollout_lines,
-    token_fields,
     update_line,
-    without_texts,
 )
 from grpo_core.runs.documents import CONFIG_BYTES, read_document
 from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
@@ -225,18 +223,8 @@ class RunFolder:
                 an evaluation.
             fields: what the lines hold.
         """
-        if fields.texts:
-            self._log_rollouts({"step": step, **group_line(group, fields)})
-        for line, rollout in zip(rollout_lines(group), group.rollouts, strict=True):
-            self._log_rollouts(
-                {
-                    "step": step,
-                    "group": fields.number,
-                    **(line if fields.texts else without_texts(line)),
-                    **(token_fields(rollout) if fields.tokens else {}),
-                    "advantage": None if advantages is None else advantages[line["attempt"]],
-                }
-            )
+        for line in group_lines(step, group, advantages, fields):
+            self._logs["rollouts.jsonl"].append(line_text(line))
 
     def updated(self, step: int, number: int, values: TokenValues) -> None:
         """Append to rollouts.jsonl what the update knows of the tokens of a group.
@@ -246,9 +234,7 @@ class RunFolder:
             number: the number of the group in the step.
             values: ratios and entropies of the segments that were trained on.
         """
-        self._log_rollouts({"step": step, **update_line(number, values)})
-
-    def _log_rollouts(self, line: JsonObject) -> None:
+        line = {"step": step, **update_line(number, values)}
         self._logs["rollouts.jsonl"].append(line_text(line))
 
     def vocabulary(self) -> list[str] | None:
@@ -462,8 +448,9 @@ class Unwritten(RunFolder):
 
 def write_attempts(path: Path, group: Group[Any]) -> None:
     """Append the rollouts of a group to a JSONL file, in the format of rollouts.jsonl."""
-    for line in rollout_lines(group):
-        append_line(path, line_text(line))
+    key, draw = group.task.key, group.task.draw
+    for number, pair in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
+        append_line(path, line_text(attempt_line(key, draw, number, *pair)))
 
 
 def _model_card(title: str, config: JsonObject) -> str:

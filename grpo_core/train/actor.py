@@ -20,7 +20,7 @@ from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Sampler, SamplingParams
-from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Group, Message, Task, TaskKey
 from grpo_core.runs.observer import Observer
 from grpo_core.train.compute.tuning import with_sizes
 from grpo_core.train.models.adapter import base_weights, ineffective_settings
@@ -30,11 +30,12 @@ from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_pol
 from grpo_core.train.policy.memory import Footprint
 from grpo_core.train.policy.weights import PolicyWeights
 from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.askable import Askable
-from grpo_core.train.rollout.attempt import start_attempts
+from grpo_core.train.rollout.attempt import Attempt, start_attempts
 from grpo_core.train.rollout.budget import Budget, budget_of
 from grpo_core.train.rollout.dialogue import Dialogues
-from grpo_core.train.rollout.draws import make_request
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.train.rollout.judging import Judging
 from grpo_core.verify.sources import Source, Sources
 
@@ -195,10 +196,14 @@ class Actor:
             sources: reply in dialogues.
         """
         await self.sync()
-        rollouts_PG, _ = await self._sample(
-            tasks_P, attempts, self._dialogues(step, params, sources), dealt=Counter()
+        started, _ = await self._play(
+            tasks_P, attempts, step=step, params=params, sources=sources, dealt=Counter()
         )
-        return [Group(*pair) for pair in zip(tasks_P, rollouts_PG, strict=True)]
+        rollouts = self.ranks.gather([attempt.rollout() for attempt in started])
+        return [
+            Group(task, rollouts[i * attempts : (i + 1) * attempts])
+            for i, task in enumerate(tasks_P)
+        ]
 
     async def sample_and_verify(
         self,
@@ -224,28 +229,23 @@ class Actor:
             A judged group for each task, and the least probability mass that top-p, top-k and min-p
             kept in any draw.
         """
-        judging = Judging(
-            self.sources,
-            self.ranks,
-            tasks_P,
-            attempts=attempts,
-            overlap=self.config.verify.overlap,
-        )
-        async with aclosing(judging):
+        overlap = self.config.verify.overlap
+        async with aclosing(Judging(self.sources, self.ranks, overlap=overlap)) as judging:
             async with self._turn_at_the_sampler(lap):
                 await self.sync(oldest=oldest)
                 lap("sync")
-                rollouts_PG, kept_mass = await self._sample(
+                started, kept_mass = await self._play(
                     tasks_P,
                     attempts,
-                    self._dialogues(step, params, self.sources),
+                    step=step,
+                    params=params or self.config.sampling.params(),
+                    sources=self.sources,
                     dealt=Counter() if dealt is None else dealt,
                     judging=judging,
                 )
             lap("rollout")
-            verdicts_PG = await judging.verdicts(rollouts_PG)
+            groups = await judging.groups(tasks_P, started)
             lap("verify")
-        groups = [Group(*row) for row in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
         return groups, kept_mass
 
     async def evaluate(
@@ -312,54 +312,55 @@ class Actor:
                 lap(WAIT)
             yield
 
-    def _dialogues(self, step: int, params: SamplingParams | None, sources: Sources) -> Dialogues:
-        return Dialogues(
-            self.policy,
-            self.sampler,
-            params or self.config.sampling.params(),
-            environments=sources,
-            overlap=lambda task: self.overlaps_turns(sources[task.key.env]),
-            seed=self.config.seed,
-            step=step,
-        )
-
     def overlaps_turns(self, source: Source) -> bool:
         """Return whether the turns of an environment's attempts overlap, as the config says."""
         overlap = self.config.rollout.overlap_turns
         return source.verifier.has_episodes if overlap is None else overlap
 
-    async def _sample(
+    async def _play(
         self,
         tasks_P: Sequence[Task[Any]],
         attempts: int,
-        dialogues: Dialogues,
         *,
+        step: int,
+        params: SamplingParams,
+        sources: Sources,
         dealt: Counter[TaskKey],
         judging: Judging | None = None,
-    ) -> tuple[list[list[Rollout]], float]:
-        """Return the rollouts (P, G), in every process, and the least probability mass kept.
+    ) -> tuple[list[Attempt | AgentAttempt], float]:
+        """Play this process's share of the attempts to their ends.
 
-        Each process plays its share of the dialogues; all weights are gathered meanwhile.
+        All weights are gathered meanwhile.
+
+        Returns:
+            The attempts, and the least probability mass that was kept in any draw of any process.
         """
-        own_attempts = self.ranks.share(
-            start_attempts(tasks_P, attempts, policy=self.policy, budgets=self.budgets, dealt=dealt)
+        started = self.ranks.share(
+            start_attempts(
+                tasks_P,
+                attempts,
+                policy=self.policy,
+                budgets=self.budgets,
+                dealt=dealt,
+                seed=self.config.seed,
+                step=step,
+            )
+        )
+        dialogues = Dialogues(
+            self.policy,
+            self.sampler,
+            params,
+            environments=sources,
+            overlap=lambda task: self.overlaps_turns(sources[task.key.env]),
         )
         with self.policy.whole():
-            async with aclosing(dialogues.finished(own_attempts)) as finished:
+            async with aclosing(dialogues.finished(started)) as finished:
                 async for place in finished:
-                    attempt = own_attempts[place]
-                    conversation = attempt.conversation
-                    if judging is not None and conversation is not None:
-                        judging.begin(place, attempt.rollout(), conversation)
-                    else:
-                        await attempt.close()
+                    if judging is None or not judging.begin(place, started[place]):
+                        await started[place].close()
             await self.ranks.arrive()
-        rollouts = self.ranks.gather([attempt.rollout() for attempt in own_attempts])
-        kept_mass = min((attempt.kept_mass for attempt in own_attempts), default=1.0)
-        return (
-            [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)],
-            min(self.ranks.gather_values(kept_mass)),
-        )
+        kept_mass = min((attempt.kept_mass for attempt in started), default=1.0)
+        return started, min(self.ranks.gather_values(kept_mass))
 
 
 async def answer(
@@ -381,16 +382,8 @@ async def answer(
     if policy.fills and not isinstance(prompt, str):  # it takes plain text, no chat
         prompt = prompt[-1].content
     prompt_ids = policy.encode_checked(prompt, max_new_tokens=budget)
-    request = make_request(
-        prompt_ids,
-        params,
-        TaskKey("generate", "eval", 0, seed),
-        seed=seed,
-        step=0,
-        attempt=0,
-        turn=0,
-        count=budget,
-    )
+    draws = Draws(TaskKey("generate", "eval", 0, seed), seed, step=0)
+    request = draws.request(prompt_ids, params, budget)
     await actor.sync()
     completion = await actor.sampler.generate(request)
     return policy.completion_text(prompt_ids, completion.token_ids)

@@ -36,7 +36,7 @@ from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffl
 from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.memory import Workload
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
-from grpo_core.train.rollout.tasks import TaskStream, total_steps
+from grpo_core.train.rollout.tasks import TaskStream, draw_number, total_steps
 from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import (
@@ -193,7 +193,7 @@ class Grpo:
         config, sources = self.actor.config, self.actor.sources
         sources.forget_stats()
         refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
-        kept_mass, end = 1.0, start
+        kept_mass, end, draw = 1.0, start, draw_number(config.seed, step)
         unasked = unasked_total = 0
         dealt: Counter[TaskKey] = Counter()
 
@@ -206,8 +206,8 @@ class Grpo:
 
         while refill.missing:
             unasked_before = self.stream.skips.total
-            tasks_P = await self.stream.at(
-                sources, end, refill.missing, step=step, askable=self.actor.askable
+            tasks_P = await self.stream.deal(
+                sources, end, refill.missing, draw=draw, askable=self.actor.askable
             )
             end += len(tasks_P)
             unasked_total = self.stream.skips.total

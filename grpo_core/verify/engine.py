@@ -117,19 +117,19 @@ class Verifier:
             env.has_command()  # which checks that there is an agent
             self._agents = create_agent_host(env, spec, overrides, self.settings)
         self._blame = self._answer_blame(spec, overrides) if blames_answers else None
+        ask = partial(self._host.call, "verify", seconds=self._timeout_seconds)
         self._rollouts = RolloutJudging(
             env,
-            self._ask,
+            self._replayed if self.has_episodes else ask,
             settings=self.settings,
             cache=cache,
             stats=self.stats,
             blame=None if self._blame is None else self._blame.verdict,
         )
-        self._judging: GroupJudging | RolloutJudging = (
-            GroupJudging(env, settings=self.settings, stats=self.stats)
-            if env.rung() == "verify_batch"
-            else self._rollouts
-        )
+        self._groups: GroupJudging | None = None
+        """Judges whole groups, where the environment does."""
+        if env.rung() == "verify_batch":
+            self._groups = GroupJudging(env, settings=self.settings, stats=self.stats)
         for name in self.weights:
             if name not in env.parts:
                 raise ConfigError(
@@ -175,7 +175,7 @@ class Verifier:
 
         Others are those of its group and those judged earlier.
         """
-        return isinstance(self._judging, RolloutJudging) and not self.env.stateful
+        return self._groups is None and not self.env.stateful
 
     @property
     def is_in_this_process(self) -> bool:
@@ -214,31 +214,59 @@ class Verifier:
             GrpoError: a task cannot be created.
         """
         draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
-        tasks = await asyncio.gather(
-            *(self._call_with_retries("task", key, partial(self._host.task, key)) for key in keys)
+        return list(
+            await asyncio.gather(
+                *(self.task(key, draw) for key, draw in zip(keys, draws_P, strict=True))
+            )
         )
-        return [replace(task, draw=draw) for task, draw in zip(tasks, draws_P, strict=True)]
+
+    async def task(self, key: TaskKey, draw: int = 0) -> Task[Any]:
+        """Return the task of a key.
+
+        Raises:
+            GrpoError: it cannot be created.
+        """
+        task = await self._call_with_retries("task", key, partial(self._host.task, key))
+        return replace(task, draw=draw)
+
+    async def judge(self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask] = ()) -> Verdict:
+        """Judge one rollout.
+
+        No exception of the environment passes through: if its verifier fails, the verdict is an
+        error.
+
+        Args:
+            task: its task.
+            rollout: the rollout.
+            ways: how the verifier is asked; empty: in the usual way.
+
+        Returns:
+            The verdict, with the run's weights.
+        """
+        if self._groups is None:
+            return self._counted(await self._rollouts.judge(task, rollout, ways))
+        ((verdict,),) = await self._groups.judge([Group(task, (rollout,))])
+        return self._counted(verdict)
 
     async def verify(
         self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
     ) -> list[list[Verdict]]:
-        """Judge all rollouts.
-
-        No exception of the environment passes through: a rollout whose verifier failed gets a
-        verdict with an error.
+        """Judge all rollouts, as `judge` does; where the environment judges groups, together.
 
         Args:
             tasks_P: the tasks.
             rollouts_PG: the rollouts of each task.
 
         Returns:
-            One verdict per rollout, in the same order, with the run's weights.
+            One verdict per rollout, in the same order.
         """
-        groups = [
-            Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)
-        ]
-        verdicts_PG = await self._judging.judge(groups)
-        return [[self._counted(verdict) for verdict in group] for group in verdicts_PG]
+        groups = zip(tasks_P, rollouts_PG, strict=True)
+        if self._groups is not None:
+            verdicts_PG = await self._groups.judge([Group(*group) for group in groups])
+            return [[self._counted(verdict) for verdict in verdicts] for verdicts in verdicts_PG]
+        places = [(task, rollout) for task, rollouts in groups for rollout in rollouts]
+        verdicts = iter(await asyncio.gather(*(self.judge(*place) for place in places)))
+        return [[next(verdicts) for _ in rollouts] for rollouts in rollouts_PG]
 
     def conversation(self, task: Task[Any]) -> Conversation:
         """Return a conversation about a task, which is one attempt at it.
@@ -253,21 +281,17 @@ class Verifier:
                 endpoint=self.env.services.endpoint(),
                 retries=self.settings.retries,
                 start_seconds=self.settings.worker_start_seconds,
-                judge=self._verdict,
+                judge=self.judge,
             )
         if not self.has_episodes:
-            return PlainConversation(self, task, self._verdict)
-
-        async def judge(task: Task[Any], rollout: Rollout, ways: Sequence[Ask]) -> Verdict:
-            return self._counted(await self._rollouts.judge_rollout(task, rollout, ways))
-
+            return PlainConversation(self, task, self.judge)
         return EpisodeConversation(
             self.env,
             task,
             self._episode,
             retries=self.settings.retries,
             seconds=self._timeout_seconds,
-            judge=judge,
+            judge=self.judge,
         )
 
     async def reference(self, task: Task[Any]) -> str | tuple[str, ...] | None:
@@ -347,14 +371,9 @@ class Verifier:
     def _episode(self, task: Task[Any], *, alone: bool) -> LiveEpisode:
         return LiveEpisode(self._host, task, seconds=self._timeout_seconds, alone=alone)
 
-    async def _ask(self, task: Task[Any], rollout: Rollout) -> Any:
-        """Return the verdict, unchecked, of one call for a rollout that has no episode."""
-        if self.has_episodes:
-            return await replayed(self.env, task, self._episode, rollout, Losses())
-        return await self._host.call("verify", task, rollout, seconds=self._timeout_seconds)
-
-    async def _verdict(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        return (await self.verify([task], [[rollout]]))[0][0]
+    async def _replayed(self, task: Task[Any], rollout: Rollout) -> Any:
+        """Return the verdict, unchecked, of a fresh episode that hears a recorded attempt."""
+        return await replayed(self.env, task, self._episode, rollout, Losses())
 
     def _answer_blame(
         self, spec: Spec | None, overrides: Mapping[str, Any] | None
@@ -374,7 +393,7 @@ class Verifier:
         self.stats.verdicts += 1
         self.stats.errors += not verdict.scored
         self.stats.raised += bool(verdict.raised)
-        return reweigh(verdict, self.weights)
+        return reweigh(verdict, self.weights) if self.weights else verdict
 
     async def _call(self, op: Op, task: Task[Any], *arguments: Any, check: Callable[[Any], T]) -> T:
         """Return the checked result of the environment's method `op`.

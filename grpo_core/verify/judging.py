@@ -1,4 +1,4 @@
-"""Judge rollouts by an environment's verifier, each by itself or whole groups.
+"""Judge rollouts by an environment's verifier: one rollout in, one verdict out; or whole groups.
 
 This is the only place that turns a failure into `Verdict.error`. A failure never becomes a reward
 of 0.
@@ -75,26 +75,10 @@ class RolloutJudging:
         self._cache = cache if env.deterministic and not env.stateful and repeatable else None
         self._fingerprint = fingerprint(env) if self._cache else ""
 
-    async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        """Return the verdicts of each group, by one call for each rollout.
-
-        They have the weights of the environment.
-        """
-        verdicts = iter(
-            await asyncio.gather(
-                *(
-                    self.judge_rollout(group.task, rollout)
-                    for group in groups
-                    for rollout in group.rollouts
-                )
-            )
-        )
-        return [[next(verdicts) for _ in group.rollouts] for group in groups]
-
-    async def judge_rollout(
-        self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask] = ()
-    ) -> Verdict:
+    async def judge(self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask] = ()) -> Verdict:
         """Return the verdict of a rollout, from the cache if possible.
+
+        It has the weights of the environment.
 
         Args:
             task: its task.
@@ -106,43 +90,41 @@ class RolloutJudging:
         if rollout.finish == "error":
             return _failed_dialogue_verdict(rollout)
         if self._cache is None:
-            return await self._judge_with_retries(task, rollout, ways)
+            return await self._judge(task, rollout, ways)
         verdict, was_cached = await self._cache.verdict(
             verdict_key(self._fingerprint, task, rollout),
-            lambda: self._judge_with_retries(task, rollout, ways),
+            lambda: self._judge(task, rollout, ways),
             check=lambda cached_verdict: check_verdict(cached_verdict, self._env, rollout),
         )
         self._stats.cache_lookups += 1
         self._stats.cache_hits += was_cached
         return verdict
 
-    async def _judge_with_retries(
-        self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask]
-    ) -> Verdict:
-        """Return the first scored verdict of a rollout, or the error of the last call."""
-        calls = [ask for ask in ways for _ in range(1 + self._retries)]
-        verdict = await self._judge_once(task, rollout, calls[0])
-        for ask in calls[1:]:
+    async def _judge(self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask]) -> Verdict:
+        """Return the first scored verdict of a rollout, or the error of the last call.
+
+        An exception of the verifier becomes an error. Where an answer may be blamed for it, and is,
+        the verdict is the floor.
+        """
+        verdict: Verdict | None = None
+        for ask in (ask for ask in ways for _ in range(1 + self._retries)):
+            self._stats.retried += verdict is not None
+            try:
+                verdict = check_verdict(await ask(task, rollout), self._env, rollout)
+            except Exception as error:  # noqa: BLE001 - environments raise what they like
+                verdict = await self._failed(task, rollout, error)
             if verdict.scored:
                 break
-            self._stats.retried += 1
-            verdict = await self._judge_once(task, rollout, ask)
+        assert verdict is not None, "there is a way to ask"
         return verdict
 
-    async def _judge_once(self, task: Task[Any], rollout: Rollout, ask: Ask) -> Verdict:
-        """Return the verdict of one call of the verifier; an exception becomes an error.
-
-        Where an answer may be blamed for it, and is, the verdict is the floor.
-        """
-        try:
-            return check_verdict(await ask(task, rollout), self._env, rollout)
-        except Exception as error:  # noqa: BLE001 - environments raise what they like
-            if self._blame is not None:
-                floor = await self._blame(task, rollout, error)
-                if floor is not None:
-                    return floor
-            op = "verdict" if self._env.rung() == "episode" else "verify"
-            return Verdict.failed(describe_failure(error, op, self._seconds))
+    async def _failed(self, task: Task[Any], rollout: Rollout, error: Exception) -> Verdict:
+        """Return the verdict for an exception of the verifier: the floor, or an error."""
+        floor = None if self._blame is None else await self._blame(task, rollout, error)
+        if floor is not None:
+            return floor
+        op = "verdict" if self._env.rung() == "episode" else "verify"
+        return Verdict.failed(describe_failure(error, op, self._seconds))
 
 
 class GroupJudging:

@@ -202,8 +202,9 @@ class Sources:
         Raises:
             GrpoError: a task cannot be created.
         """
-        tasks = await asyncio.gather(*(self[key.env].verifier.tasks([key], draws) for key in keys))
-        return [task for (task,) in tasks]
+        return list(
+            await asyncio.gather(*(self[key.env].verifier.task(key, draws) for key in keys))
+        )
 
     async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | tuple[str, ...] | None]:
         """Return the environments' reference answers; None for a task that has none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from grpo_core.protocol.thoughts import closing_tag
-from grpo_core.protocol.types import Message, Rollout, Verdict
+from grpo_core.protocol.types import Rollout, Verdict
 
 
 def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
@@ -14,7 +14,7 @@ def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
     No reward depends on the note. One that passed keeps its notes: its environment does not look
     for an answer in the last turn.
     """
-    note = _note_on(rollout.last_turn)
+    note = _note_on(rollout)
     if not note or verdict.passed or not verdict.scored or not verdict.rewards:
         return verdict
     name, part = next(iter(verdict.rewards.items()))
@@ -24,8 +24,9 @@ def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
     return replace(verdict, rewards={**verdict.rewards, name: noted})
 
 
-def _note_on(turn: Message) -> str:
-    """Return what is to be said of a turn; "" if it has an answer, or no thoughts."""
+def _note_on(rollout: Rollout) -> str:
+    """Return what is to be said of the last turn; "" if it has an answer, or no thoughts."""
+    turn = rollout.last_turn
     if turn.content.strip() or turn.tool_calls or not (turn.thoughts or any(turn.thought_marks)):
         return ""
     if turn.thought_marks[1].strip():

@@ -301,6 +301,28 @@ def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None
     assert workers_below(os.getpid()) == []
 
 
+# One rollout
+
+
+@pytest.mark.parametrize("env_class", [hostile.Trusted, hostile.Patient, hostile.Batch])
+def test_a_rollout_gets_the_verdict_alone_that_it_gets_among_others(
+    env_class: type[Environment[Any]],
+) -> None:
+    rollouts = [Rollout.of("1"), Rollout.of("0.5"), Rollout((), finish="error")]
+
+    async def run() -> tuple[list[Verdict], list[Verdict], VerifyStats]:
+        async with Verifier(env_class(), weights={"reward": 0.5}) as verifier:
+            task = await verifier.task(keys(1)[0])
+            alone = [await verifier.judge(task, rollout) for rollout in rollouts]
+            return alone, (await verifier.verify([task], [rollouts]))[0], verifier.stats
+
+    alone, together, stats = asyncio.run(run())
+    assert alone == together
+    assert [verdict.total for verdict in alone[:2]] == [0.5, 0.25]
+    assert [verdict.scored for verdict in alone] == [True, True, False]
+    assert (stats.verdicts, stats.errors) == (6, 2)
+
+
 # Whole groups
 
 

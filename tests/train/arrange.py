@@ -61,15 +61,15 @@ async def rolled_out(
 ) -> list[list[Rollout]]:
     """Return `attempts` rollouts of each task."""
     budgets: Mapping[str, Budget] = {task.key.env: budget for task in tasks}
-    started = start_attempts(tasks, attempts, policy=policy, budgets=budgets, dealt=Counter())
+    started = start_attempts(
+        tasks, attempts, policy=policy, budgets=budgets, dealt=Counter(), seed=seed, step=step
+    )
     dialogues = Dialogues(
         policy,
         sampler,
         SamplingConfig().params(),
         environments=replies,
         overlap=lambda task: overlap,
-        seed=seed,
-        step=step,
     )
     async with aclosing(dialogues.finished(started)) as finished:
         assert sorted([place async for place in finished]) == list(range(len(started)))

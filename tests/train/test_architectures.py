@@ -18,7 +18,7 @@ from grpo_core.train.compute.kv import keeps_everything, open_cache
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.selfcheck import Sampling, Training
-from grpo_core.train.rollout.draws import uniforms
+from grpo_core.train.rollout.draws import Draws
 
 from . import architectures
 from .arrange import sampled
@@ -85,7 +85,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
     requests = [
         Request(
             prompt,
-            uniforms(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0, count=4 + 4 * g),
+            Draws(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0).uniforms(4 + 4 * g),
         )
         for i, prompt in enumerate(prompts)
         for g in range(3)

@@ -19,6 +19,7 @@ from grpo_core.protocol.types import Segment, Task, ToolCall
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.verify.conversation import StatelessConversations
 
 from .arrange import rolled_out, tiny_policy
@@ -40,8 +41,9 @@ TOOL = {
 def capture(
     sampler: Any = None, *, budget: Budget = BUDGET, attempt: int = 0, clock: Call | None = None
 ) -> Capture:
-    drawing = Drawing(POLICY, sampler or Engine(POLICY), SamplingParams(), seed=5, step=2)
-    return Capture(TASK, budget, drawing.of(attempt, 0), clock or current_call())
+    drawing = Drawing(POLICY, sampler or Engine(POLICY), SamplingParams())
+    draws = Draws(TASK.key, seed=5, step=2, attempt=attempt)
+    return Capture(TASK, budget, drawing, draws, clock or current_call())
 
 
 def ask(*messages: Message, **fields: Any) -> CompletionRequest:

@@ -23,7 +23,7 @@ from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Training
-from grpo_core.train.rollout.draws import uniforms
+from grpo_core.train.rollout.draws import Draws
 
 from ..commandline import words
 from .arrange import micro_batches, sampled
@@ -48,7 +48,7 @@ def requests(policy: Policy) -> list[Request]:
     keys = [TaskKey("arithmetic", "train", i) for i in range(8)]
     prefixes = [policy.encode(env.task(key).prompt) for key in keys]
     return [
-        Request(prefix, uniforms(key, seed=0, step=1, attempt=g, turn=0, count=TOKENS))
+        Request(prefix, Draws(key, seed=0, step=1, attempt=g, turn=0).uniforms(TOKENS))
         for key, prefix in zip(keys, prefixes, strict=True)
         for g in range(4)
     ]

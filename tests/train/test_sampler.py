@@ -26,7 +26,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
-from grpo_core.train.rollout.draws import uniforms
+from grpo_core.train.rollout.draws import Draws
 
 from . import architectures
 from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
@@ -54,7 +54,7 @@ def requests_for(prefixes: list[tuple[int, ...]], count: int, *, length: int = 1
     return [
         Request(
             prefix,
-            uniforms(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0, count=length),
+            Draws(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0).uniforms(length),
         )
         for i, prefix in enumerate(prefixes)
         for g in range(count)
@@ -611,7 +611,7 @@ def test_the_draw_follows_the_distribution():
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5, 1.5, -0.5, 0.3])
     count = 20_000
     numbers = torch.tensor(
-        uniforms(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0, count=count)
+        Draws(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0).uniforms(count)
     )
     tokens, logprobs, kept = draw(
         logits.unsqueeze(0),

@@ -30,6 +30,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.texts import Texts
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 
@@ -332,8 +333,8 @@ def test_logs_of_this_and_of_an_earlier_version_are_judged_as_they_were(tmp_path
 def capture(policy: Policy, *turns: str) -> tuple[Capture, Saying]:
     sampler = Saying(policy, *turns)
     budget = Budget(turn=99, turns=20, context=policy.context, for_agents=True)
-    drawing = Drawing(policy, sampler, SamplingParams(), seed=5, step=2)
-    return Capture(TASK, budget, drawing, current_call()), sampler
+    drawing = Drawing(policy, sampler, SamplingParams())
+    return Capture(TASK, budget, drawing, Draws(TASK.key, 5, step=2), current_call()), sampler
 
 
 @pytest.mark.parametrize("template", [OPENING, CHAT_TEMPLATE])

@@ -29,6 +29,7 @@ from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.attempt import Attempt
 from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.verify.conversation import StatelessConversations
 
 from .tiny import tiny_model, tiny_tokenizer
@@ -147,18 +148,18 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
     """Two rounds of calls; the environment's tokens are all that the template writes after the policy's end token."""
     policy = case.policy
     attempt = Attempt(
-        Task(TaskKey("sums", "train", 0), PROMPT, 5),
-        Budget(1000, 9, tools=TOOLS),
-        policy.encode(PROMPT, tools=TOOLS),
-        0,
-        0,
+        9,
+        task=Task(TaskKey("sums", "train", 0), PROMPT, 5),
+        budget=Budget(1000, 9, tools=TOOLS),
+        prompt_ids=policy.encode(PROMPT, tools=TOOLS),
+        draws=Draws(TaskKey("sums", "train", 0), seed=0, step=1),
     )
 
     class Calculator(StatelessConversations):
         async def reply(self, task: Any, messages: Any) -> Any:
             return answers((add, note), messages[-1])
 
-    attempt.transcript.conversation = Calculator().conversation(attempt.task)
+    attempt.conversation = Calculator().conversation(attempt.task)
 
     opened = policy.tokenizer.decode(attempt.prompt_ids).endswith("<think>\n")
     written = ("Add.\n</think>\n\n" if opened else "") + WRITTEN[case.format]
@@ -171,6 +172,7 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
 
     asyncio.run(play())
     rollout = attempt.rollout()
+    assert attempt.rollout() is rollout
     assert [m.role for m in rollout.messages] == ["assistant", "tool"] * 2
     mine = [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own]
     assert mine == [*ids(policy, written)] * 2
@@ -205,7 +207,9 @@ def test_parallel_calls_and_a_turn_that_a_stop_string_ended_get_their_results(ca
     assert results == [Message("tool", "5")] * 2
     tokens = ids(policy, written, ended=False)
     rollout = Rollout((message,), "stop", (), tokens, (0.0,) * len(tokens), (1,) * len(tokens))
-    reply = policy.tokenizer.decode(policy.encode_reply(rollout, PROMPT, results, tools=TOOLS))
+    reply = policy.tokenizer.decode(
+        policy.encode_reply(rollout.token_ids, PROMPT, rollout.messages, results, tools=TOOLS)
+    )
     assert reply.startswith(policy.tokenizer.eos_token)
     assert reply.count("5") == 2
 
@@ -214,7 +218,9 @@ def test_calls_in_todays_form_are_answered_whatever_the_template(case: SimpleNam
     message = turn(case.policy, WRITTEN["hermes"])
     assert answers((add,), message) == [Message("tool", "5")]
     rollout = Rollout((message,), "stop", (), ids(case.policy, message.content))
-    reply = case.policy.encode_reply(rollout, PROMPT, [Message("tool", "5")], tools=TOOLS)
+    reply = case.policy.encode_reply(
+        rollout.token_ids, PROMPT, rollout.messages, [Message("tool", "5")], tools=TOOLS
+    )
     assert "5" in case.policy.tokenizer.decode(reply)
 
 

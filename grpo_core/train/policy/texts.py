@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import Tags, chosen_tags, opens_thought
-from grpo_core.protocol.types import Message, Rollout, ToolCall
+from grpo_core.protocol.types import Message, ToolCall
 from grpo_core.train.models import chat, pieces
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.models.templates import end_of_turn_id
@@ -162,28 +162,30 @@ class Texts:
 
     def encode_reply(
         self,
-        rollout: Rollout,
+        token_ids: Sequence[int],
         prompt: str | tuple[Message, ...],
-        turn: Sequence[Message],
+        messages: Sequence[Message],
+        reply: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
-        """Return the tokens of the environment's turn after `rollout`.
+        """Return the tokens of the environment's reply in a dialogue.
 
         They end where the policy's next turn begins.
 
         Args:
-            rollout: the dialogue so far.
-            prompt: its prompt.
-            turn: the messages of the environment.
+            token_ids: all tokens after the prompt so far.
+            prompt: the prompt.
+            messages: all messages after the prompt so far, the last one the policy's.
+            reply: the messages of the environment.
             tools: JSON schemas of functions that the policy may call.
         """
-        last = rollout.token_ids[-1] if rollout.token_ids else None
+        last = token_ids[-1] if token_ids else None
         return chat.encode_reply(
             self.tokenizer,
             prompt,
-            rollout.messages,
-            turn,
+            messages,
+            reply,
             replace(self.frame, tools=tools),
             end_id=last if last in self.end_ids else None,
         )

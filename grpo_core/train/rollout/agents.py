@@ -12,6 +12,7 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Rollout, Task
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.verify.agents import AgentConversation, AgentResult
 from grpo_core.verify.conversation import Conversation
 
@@ -22,18 +23,18 @@ class AgentAttempt:
     Args:
         task: the task.
         budget: limits its tokens and turns.
-        number: number of the rollout in its group.
-        occurrence: how often the task was dealt in this step before.
+        draws: fixes its random numbers.
     """
 
-    def __init__(self, task: Task[Any], budget: Budget, number: int, occurrence: int) -> None:
-        self.task, self._budget = task, budget
-        self._number, self._occurrence = number, occurrence
+    def __init__(self, task: Task[Any], budget: Budget, draws: Draws) -> None:
+        self.task, self._budget, self._draws = task, budget, draws
         self.conversation: Conversation | None = None
         """Starts the agent and judges the attempt."""
         self._capture: Capture | None = None
         self._result = AgentResult()
         self._error = "the agent was not started"
+        self._rollout: Rollout | None = None
+        """What the attempt became; None before its end."""
 
     @property
     def kept_mass(self) -> float:
@@ -44,18 +45,17 @@ class AgentAttempt:
         """Run the agent to its end.
 
         Args:
-            drawing: how and by what the policy is drawn; the numbers of the attempt are filled in.
+            drawing: how and by what the policy is drawn.
 
         Raises:
             Exception: the policy cannot be sampled.
         """
         conversation = self.conversation
         assert isinstance(conversation, AgentConversation)
-        drawing = drawing.of(self._number, self._occurrence)
 
         @asynccontextmanager
         async def admit(clock: Call) -> AsyncIterator[Access]:
-            self._capture = Capture(self.task, self._budget, drawing, clock)
+            self._capture = Capture(self.task, self._budget, drawing, self._draws, clock)
             access = conversation.endpoint.admit(self._capture)
             try:
                 yield access
@@ -78,7 +78,12 @@ class AgentAttempt:
             await self.conversation.close()
 
     def rollout(self) -> Rollout:
-        """Return the rollout as far as it has come."""
+        """Return the rollout of the attempt, which has ended; it is built once."""
+        if self._rollout is None:
+            self._rollout = self._build_rollout()
+        return self._rollout
+
+    def _build_rollout(self) -> Rollout:
         capture = self._capture
         if self._error or capture is None:
             return Rollout((), "error", error=self._error)

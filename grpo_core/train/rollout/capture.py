@@ -40,28 +40,18 @@ from grpo_core.train.rollout.completions import (
     sampler_request,
     sampling_params,
 )
+from grpo_core.train.rollout.draws import Draws
 from grpo_core.verify.agents import check_agent_request
 from grpo_core.verify.sent_back import is_sent_back
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Hold what an attempt is sampled with: policy, sampler, parameters, and what seeds it."""
+    """Hold what attempts are sampled with."""
 
     policy: Policy
     sampler: Sampler
     params: SamplingParams
-    seed: int
-    """The run's."""
-    step: int
-    attempt: int = 0
-    """Number of the attempt in its group."""
-    occurrence: int = 0
-    """How often the task was dealt in this step before."""
-
-    def of(self, attempt: int, occurrence: int) -> Drawing:
-        """Return the same for another attempt."""
-        return replace(self, attempt=attempt, occurrence=occurrence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +113,15 @@ class Capture:
         task: the task of the attempt.
         budget: limits its tokens and turns.
         drawing: says how it is drawn.
+        draws: fixes its random numbers.
         clock: is stopped while the agent waits for the policy.
     """
 
-    def __init__(self, task: Task[Any], budget: Budget, drawing: Drawing, clock: Call) -> None:
+    def __init__(
+        self, task: Task[Any], budget: Budget, drawing: Drawing, draws: Draws, clock: Call
+    ) -> None:
         self._task, self._budget, self._drawing, self._clock = task, budget, drawing, clock
+        self._draws = draws
         self._segments: list[_Growing] = []
         self._last: _Turn | None = None
         self._turns = 0
@@ -303,16 +297,16 @@ class Capture:
             prefix: the tokens to continue.
             count: the budget.
         """
-        drawing = self._drawing
+        draws = self._draws
         digest = hashlib.sha256(array("q", prefix).tobytes()).digest()
         used = self._repeats[digest]
         number = next(number for number in range(len(used) + 1) if number not in used)
         used.add(number)
-        place = (drawing.seed, drawing.step, drawing.occurrence, drawing.attempt)
-        key = self._task.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
+        place = (draws.seed, draws.step, draws.occurrence, draws.attempt)
+        key = draws.key.rng("agent", *place, digest.hex(), number).getrandbits(128)
         try:
             return await generate(
-                drawing.sampler,
+                self._drawing.sampler,
                 sampler_request(
                     prefix,
                     self._params(request),

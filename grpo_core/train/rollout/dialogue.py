@@ -36,8 +36,6 @@ class Dialogues:
         environments: speak for the environments; None: one turn each. If one fails, the dialogue
             ends with finish="error".
         overlap: tells whether the dialogues about a task overlap; None: none do.
-        seed: the run's.
-        step: number of the step; with the seed it fixes the random numbers.
     """
 
     def __init__(
@@ -48,13 +46,10 @@ class Dialogues:
         *,
         environments: Conversations | None,
         overlap: Callable[[Task[Any]], bool] | None = None,
-        seed: int,
-        step: int,
     ) -> None:
         self._policy, self._sampler, self._params = policy, sampler, params
         self._environments, self._overlap = environments, overlap
-        self._seed, self._step = seed, step
-        self._drawing = Drawing(policy, sampler, params, seed, step)
+        self._drawing = Drawing(policy, sampler, params)
 
     async def finished(
         self, attempts: Sequence[Attempt | AgentAttempt]
@@ -63,9 +58,6 @@ class Dialogues:
 
         If the generator is closed early, the dialogues that have not ended are given up.
         """
-        if self._environments is not None:
-            for attempt in attempts:
-                attempt.conversation = self._environments.conversation(attempt.task)
         overlap = [self._overlap is not None and self._overlap(each.task) for each in attempts]
         rounds = _Rounds()
         places = {
@@ -93,9 +85,11 @@ class Dialogues:
         self, attempt: Attempt | AgentAttempt, place: int, rounds: _Rounds | None
     ) -> None:
         """Play one dialogue to its end, in rounds or, where they are None, by itself."""
+        if self._environments is not None:
+            attempt.conversation = self._environments.conversation(attempt.task)
         if isinstance(attempt, AgentAttempt):
             return await attempt.play(self._drawing)
-        if not await attempt.open(self._policy):
+        if not await attempt.begin(self._policy):
             return None
         if rounds is not None:
             rounds.join()
@@ -103,7 +97,7 @@ class Dialogues:
             while True:
                 if rounds is not None:
                     await rounds.wait_for_others(place)
-                request = attempt.request(self._params, seed=self._seed, step=self._step)
+                request = attempt.request(self._params)
                 attempt.add_completion(await self._sampler.generate(request), self._policy)
                 if not await attempt.add_reply(self._policy):
                     return None

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from grpo_core.protocol.sampler import Request, SamplingParams
 from grpo_core.protocol.types import TaskKey
 
 
-def make_request(
-    prefix: tuple[int, ...],
-    params: SamplingParams,
-    key: TaskKey,
-    *,
-    seed: int,
-    step: int,
-    attempt: int,
-    turn: int,
-    count: int,
-    occurrence: int = 0,
-) -> Request:
-    """Return the request for `count` tokens after `prefix`, with its random numbers.
-
-    The other arguments are those of `uniforms`.
-    """
-    place = (seed, step, occurrence, attempt, turn)
-    numbers = uniforms(
-        key,
-        seed=seed,
-        step=step,
-        attempt=attempt,
-        turn=turn,
-        count=count,
-        occurrence=occurrence,
-    )
-    return Request(prefix, numbers, params, key.rng("sampler", *place).getrandbits(64))
-
-
-def uniforms(
-    key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0
-) -> list[float]:
-    """Return `count` random numbers in [0, 1), fixed by (run seed, step, prompt, attempt, turn).
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Hold the place of a completion in a run, by which its random numbers are fixed.
 
     Dropped rows, micro-batches, resume and the number of processes do not change what is drawn.
-
-    Args:
-        attempt: number of the rollout in its group.
-        occurrence: tells equal tasks of one step apart.
     """
-    key_bits = key.rng("uniforms", seed, step, occurrence, attempt, turn).getrandbits(128)
-    return draw_uniforms(key_bits, count)
+
+    key: TaskKey
+    """Key of the task."""
+    seed: int
+    """The run's."""
+    step: int
+    attempt: int = 0
+    """Number of the rollout in its group."""
+    turn: int = 0
+    """Number of the turn of the policy."""
+    occurrence: int = 0
+    """How often the task was dealt in this step before; it tells equal tasks apart."""
+
+    def request(self, prefix: Sequence[int], params: SamplingParams, count: int) -> Request:
+        """Return the request for `count` tokens after `prefix`, with its random numbers."""
+        place = (self.seed, self.step, self.occurrence, self.attempt, self.turn)
+        seed = self.key.rng("sampler", *place).getrandbits(64)
+        return Request(tuple(prefix), self.uniforms(count), params, seed)
+
+    def uniforms(self, count: int) -> list[float]:
+        """Return `count` random numbers in [0, 1)."""
+        place = (self.seed, self.step, self.occurrence, self.attempt, self.turn)
+        return draw_uniforms(self.key.rng("uniforms", *place).getrandbits(128), count)
 
 
 def draw_uniforms(key: int, count: int) -> list[float]:

@@ -6,108 +6,110 @@ Workers, sandboxes and judges then work while other rollouts are generated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from grpo_core.protocol.types import Rollout, Task, Verdict
+from grpo_core.protocol.types import Group, Task, Verdict
 from grpo_core.train.ranks import Ranks
-from grpo_core.verify.conversation import Conversation
+from grpo_core.train.rollout.agents import AgentAttempt
+from grpo_core.train.rollout.attempt import Attempt
+from grpo_core.verify.engine import Verifier
 from grpo_core.verify.sources import Sources
 
 
 class Judging:
-    """Collects verdicts of rollouts that the processes share; close it when they are judged.
+    """Judges attempts that the processes share; close it when they are judged.
 
     Args:
-        attempts: rollouts per task (G).
         overlap: begin at once where a verdict depends on nothing but its rollout; else the verdict
             waits for the end of the rollouts. One of an episode never waits.
     """
 
-    def __init__(
-        self,
-        sources: Sources,
-        ranks: Ranks,
-        tasks_P: Sequence[Task[Any]],
-        *,
-        attempts: int,
-        overlap: bool,
-    ) -> None:
-        self._sources, self._ranks, self._tasks_P, self._attempts = (
-            sources,
-            ranks,
-            tasks_P,
-            attempts,
-        )
-        self._early_P = [
-            sources[task.key.env].verifier.has_episodes
-            or (overlap and sources[task.key.env].verifier.one_by_one)
-            for task in tasks_P
-        ]
-        self._early = ranks.share([early for early in self._early_P for _ in range(attempts)])
-        """Whether a rollout is judged as soon as it has ended, by its place."""
+    def __init__(self, sources: Sources, ranks: Ranks, *, overlap: bool) -> None:
+        self._sources, self._ranks, self._overlap = sources, ranks, overlap
         self._begun: dict[int, asyncio.Task[Verdict]] = {}
-        self._conversations: list[Conversation] = []
+        """The verdicts in progress, by the attempt's place in this process's share."""
+        self._attempts: list[Attempt | AgentAttempt] = []
+        """The attempts that they are of."""
 
     async def aclose(self) -> None:
         """Cancel the verdicts still in progress if the rollouts or a verdict failed."""
         for judged in self._begun.values():
             judged.cancel()
         await asyncio.gather(*self._begun.values(), return_exceptions=True)
-        await asyncio.gather(*(conversation.close() for conversation in self._conversations))
+        await asyncio.gather(*(attempt.close() for attempt in self._attempts))
 
-    def begin(self, place: int, rollout: Rollout, conversation: Conversation) -> None:
-        """Start to judge a rollout that ended, and close its conversation afterwards.
+    def begin(self, place: int, attempt: Attempt | AgentAttempt) -> bool:
+        """Start to judge an attempt that has ended, which is closed afterwards.
 
         Args:
             place: its place in this process's share.
-            rollout: the rollout.
-            conversation: the environment's part in it.
-        """
-        if self._early[place]:
-            self._conversations.append(conversation)
-            self._begun[place] = asyncio.create_task(_judged(rollout, conversation))
+            attempt: the attempt.
 
-    async def verdicts(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
-        """Return a verdict for each rollout (P, G), in every process.
+        Returns:
+            False if the verdict has to wait for the end of the rollouts.
+        """
+        if not self._is_early(attempt.task):
+            return False
+        verifier = self._sources[attempt.task.key.env].verifier
+        self._attempts.append(attempt)
+        self._begun[place] = asyncio.create_task(_judged(attempt, verifier))
+        return True
+
+    async def groups(
+        self, tasks_P: Sequence[Task[Any]], attempts: Sequence[Attempt | AgentAttempt]
+    ) -> list[Group[Any]]:
+        """Return a judged group for each task, in every process.
 
         Groups whose verdicts were not begun during the rollouts are judged as a whole, each by one
         process.
+
+        Args:
+            tasks_P: the tasks.
+            attempts: this process's share of the attempts at them, which have ended.
         """
-        rows: list[list[Verdict]] = []
-        if any(self._early_P):
-            await asyncio.gather(*self._begun.values())
-            rows = self._ranks.gather(
-                [
-                    [self._begun[place].result()] if place in self._begun else []
-                    for place in range(len(self._early))
-                ]
+        await asyncio.gather(*self._begun.values())
+        verdicts = {place: [judged.result()] for place, judged in self._begun.items()}
+        rows = self._ranks.gather(
+            [(attempt.rollout(), verdicts.get(i, [])) for i, attempt in enumerate(attempts)]
+        )
+        count = len(rows) // max(1, len(tasks_P))
+        groups = []
+        for i, task in enumerate(tasks_P):
+            rows_G = rows[i * count : (i + 1) * count]
+            rollouts_G = [rollout for rollout, _ in rows_G]
+            groups.append(Group(task, rollouts_G, [v for _, judged in rows_G for v in judged]))
+        late = [group for group in groups if not self._is_early(group.task)]
+        if not late:
+            return groups
+        own = self._ranks.share(late)
+        verdicts_PG = iter(
+            self._ranks.gather(
+                await self._sources.verify(
+                    [group.task for group in own], [group.rollouts for group in own]
+                )
             )
-        late_PG: Iterator[list[Verdict]] = iter(())
-        if not all(self._early_P):
-            own_places = self._ranks.share(
-                [place for place, early in enumerate(self._early_P) if not early]
-            )
-            verdicts_PG = await self._sources.verify(
-                [self._tasks_P[place] for place in own_places],
-                [rollouts_PG[place] for place in own_places],
-            )
-            late_PG = iter(self._ranks.gather(verdicts_PG))
+        )
         return [
-            [
-                verdict
-                for row in rows[place * self._attempts : (place + 1) * self._attempts]
-                for verdict in row
-            ]
-            if early
-            else next(late_PG)
-            for place, early in enumerate(self._early_P)
+            group if self._is_early(group.task) else replace(group, verdicts=next(verdicts_PG))
+            for group in groups
         ]
 
+    def _is_early(self, task: Task[Any]) -> bool:
+        """Return whether attempts at a task are judged as soon as they have ended."""
+        verifier = self._sources[task.key.env].verifier
+        return verifier.has_episodes or (self._overlap and verifier.one_by_one)
 
-async def _judged(rollout: Rollout, conversation: Conversation) -> Verdict:
-    """Return the verdict of a rollout, and close its conversation."""
+
+async def _judged(attempt: Attempt | AgentAttempt, verifier: Verifier) -> Verdict:
+    """Return the verdict of an attempt that has ended, and close it.
+
+    An episode is asked itself, while it lives.
+    """
     try:
-        return await conversation.verdict(rollout)
+        if verifier.has_episodes and attempt.conversation is not None:
+            return await attempt.conversation.verdict(attempt.rollout())
+        return await verifier.judge(attempt.task, attempt.rollout())
     finally:
-        await conversation.close()
+        await attempt.close()

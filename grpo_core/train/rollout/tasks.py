@@ -93,29 +93,19 @@ class TaskStream:
 
     async def first(self, sources: Sources, askable: Askable) -> list[Task[Any]]:
         """Return tasks of a first step, which are tried before anything is written."""
-        count, skips = self._config.prompts_per_step, Skips()
-        return await self._deal(sources, 0, count, draw=0, askable=askable, skips=skips)
+        count = self._config.prompts_per_step
+        return await self.deal(sources, 0, count, draw=0, askable=askable, skips=Skips())
 
-    async def at(
-        self, sources: Sources, start: int, count: int, *, step: int, askable: Askable | None = None
-    ) -> list[Task[Any]]:
-        """Return the tasks number `start`, `start` + 1, ... of the run.
-
-        Args:
-            askable: tells which tasks can be asked; for one that cannot, the next task of its
-                environment is taken. None: all can.
+    async def at(self, sources: Sources, start: int, count: int, *, step: int) -> list[Task[Any]]:
+        """Return the tasks number `start`, `start` + 1, ... of the run, all of which can be asked.
 
         Raises:
-            ConfigError: too many tasks in a row cannot be asked.
             GrpoError: a task cannot be created.
         """
-        draw = draw_number(self._config.seed, step)
-        if askable is None:
-            keys = train_keys(self._config, sources, start, count, self.curriculum.levels)
-            return await sources.tasks(keys, draw)
-        return await self._deal(sources, start, count, draw=draw, askable=askable, skips=self.skips)
+        keys = train_keys(self._config, sources, start, count, self.curriculum.levels)
+        return await sources.tasks(keys, draw_number(self._config.seed, step))
 
-    async def _deal(
+    async def deal(
         self,
         sources: Sources,
         start: int,
@@ -123,9 +113,22 @@ class TaskStream:
         *,
         draw: int,
         askable: Askable,
-        skips: Skips,
+        skips: Skips | None = None,
     ) -> list[Task[Any]]:
-        """Return tasks as `at`, and add to `skips` what is left out."""
+        """Return the tasks number `start`, `start` + 1, ... among those that can be asked.
+
+        Args:
+            draw: what fixes their test inputs (see `draw_number`).
+            askable: tells which tasks can be asked; for one that cannot, the next task of its
+                environment is taken.
+            skips: the tasks that are left out, to which further ones are added; those of the run
+                if it is left out.
+
+        Raises:
+            ConfigError: too many tasks in a row cannot be asked.
+            GrpoError: a task cannot be created.
+        """
+        skips = self.skips if skips is None else skips
         if not self._shares:
             return []
         dealt = _deal_prompts(self._shares, start + count)[start : start + count]

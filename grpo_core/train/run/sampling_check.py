@@ -23,7 +23,7 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import BUILTIN
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.selfcheck import Sampling
-from grpo_core.train.rollout.draws import make_request
+from grpo_core.train.rollout.draws import Draws
 
 PROMPTS, TOKENS = 4, 16
 """The longest of the first prompts, and tokens sampled after each."""
@@ -100,16 +100,8 @@ async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
         slots = policy.slots(prompt_ids)
         room = policy.context - len(prompt_ids) if policy.context is not None else TOKENS
         count = min(TOKENS, room) if slots is None else len(slots)
-        return make_request(
-            prompt_ids,
-            params,
-            TaskKey("sampling check", "train", index),
-            seed=actor.config.seed,
-            step=0,
-            attempt=0,
-            turn=0,
-            count=count,
-        )
+        draws = Draws(TaskKey("sampling check", "train", index), actor.config.seed, step=0)
+        return draws.request(prompt_ids, params, count)
 
     with policy.whole():
         completions: list[Completion] = await asyncio.gather(
