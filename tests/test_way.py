@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("way.py")
-MOST = {"functions": 81, "files": 33, "shapes": 16}
+MOST = {"functions": 72, "files": 33, "shapes": 15}
 """What a commit may lower, and must not raise without saying why."""
 
 
