@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +24,9 @@ from grpo_core.cli.endpoint_options import (
     Timeout,
 )
 from grpo_core.cli.evaluate_endpoint import evaluate_endpoint
+from grpo_core.cli.given import Sets, by_flag, settings_of, takes
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
-from grpo_core.cli.measuring import run_with_actor
+from grpo_core.cli.measuring import ActorResult, ShowProgress, run_with_actor
 from grpo_core.cli.options import (
     Device,
     Dtype,
@@ -37,11 +38,10 @@ from grpo_core.cli.options import (
     Settings,
     Trust,
 )
-from grpo_core.cli.output import INTERRUPTED, new_file, print_json, remark
+from grpo_core.cli.output import new_file, print_json
 from grpo_core.cli.recorded import print_recorded
 from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.summary_table import print_summaries
-from grpo_core.config.config import RunConfig
 from grpo_core.figures.summary import Summary
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import write_attempts
@@ -53,12 +53,22 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command(
-    "eval",
-    epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 --level 0 --level 0.2",
+_AT_ENDPOINT = (
+    *("--model-name", "--key-env", "--out", "--concurrency", "--per-minute", "--timeout"),
+    *("--retries", "--price-in", "--price-out", "--cache", "--request"),
 )
-def evaluate(
-    env: Envs = None,
+"""The options for a model behind an endpoint."""
+_ON_THIS_MACHINE = (
+    *("--run", "--model", "--device", "--dtype", "--processes", "--attempts", "--recorded"),
+)
+"""The options for a model on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalOptions:
+    """Hold the options of `grpo eval`, in the order of its help page."""
+
+    env: Envs = None
     run: Annotated[
         Path | None,
         typer.Option(
@@ -67,18 +77,18 @@ def evaluate(
             "unless others are named.",
             readable=False,
         ),
-    ] = None,
-    model: Model = None,
+    ] = None
+    model: Model = None
     tasks: Annotated[
         int,
         typer.Option("--tasks", min=1, help="Held-out tasks of each environment at each level."),
-    ] = 128,
+    ] = 128
     samples: Annotated[
         int,
         typer.Option(
             "--samples", min=1, help="Completions per task; also the largest k of pass@k."
         ),
-    ] = 8,
+    ] = 8
     level: Annotated[
         list[float] | None,
         typer.Option(
@@ -87,7 +97,7 @@ def evaluate(
             max=1.0,
             help="Difficulty, from 0 to 1; may be repeated. \\[default: 0, or the run's]",
         ),
-    ] = None,
+    ] = None
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -95,7 +105,8 @@ def evaluate(
             min=0.0,
             help="Sampling temperature; 0 is greedy. \\[default: 1, or the run's]",
         ),
-    ] = None,
+        Sets("eval.temperature"),
+    ] = None
     top_p: Annotated[
         float | None,
         typer.Option(
@@ -105,18 +116,20 @@ def evaluate(
             help="Draw from the most likely tokens with this much probability. "
             "\\[default: 1, or the run's]",
         ),
-    ] = None,
+        Sets("sampling.top_p"),
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option(
             "--stop", metavar="TEXT", help="A text that ends a completion; may be repeated."
         ),
-    ] = None,
-    max_new_tokens: MaxNewTokens = None,
-    seed: Seed = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    settings: Settings = None,
+        Sets("sampling.stop"),
+    ] = None
+    max_new_tokens: MaxNewTokens = None
+    seed: Seed = None
+    device: Device = None
+    dtype: Dtype = None
+    settings: Settings = None
     attempts: Annotated[
         Path | None,
         typer.Option(
@@ -124,7 +137,7 @@ def evaluate(
             help="Also write every rollout with its verdict to this JSONL file.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     recorded: Annotated[
         bool,
         typer.Option(
@@ -132,23 +145,30 @@ def evaluate(
             help="With --run: print what the run measured itself, from its logs; "
             "nothing is sampled.",
         ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-    processes: Processes = None,
-    trust: Trust = False,
-    endpoint: EndpointUrl = None,
-    model_name: ModelName = None,
-    key_env: KeyEnv = None,
-    out: OutFolder = None,
-    concurrency: Concurrency = None,
-    per_minute: PerMinute = None,
-    timeout: Timeout = None,
-    retries: Retries = None,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    cache: Cache = None,
-    request: RequestFields = None,
-) -> None:
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False
+    processes: Processes = None
+    trust: Trust = False
+    endpoint: EndpointUrl = None
+    model_name: ModelName = None
+    key_env: KeyEnv = None
+    out: OutFolder = None
+    concurrency: Concurrency = None
+    per_minute: PerMinute = None
+    timeout: Timeout = None
+    retries: Retries = None
+    price_in: PriceIn = None
+    price_out: PriceOut = None
+    cache: Cache = None
+    request: RequestFields = None
+
+
+@app.command(
+    "eval",
+    epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 --level 0 --level 0.2",
+)
+@takes(EvalOptions)
+def evaluate(options: EvalOptions) -> None:
     """Measure a run or a model on held-out tasks.
 
     Prints pass@k, reward, best of k, majority of k, and every reward part, with standard errors by
@@ -156,94 +176,75 @@ def evaluate(
     Ctrl-C finishes the rollouts that were started and prints what was measured. With --endpoint the
     model is behind a server, and the evaluation can be continued.
     """
-    options = {
-        "model.name": model,
-        "sampling.max_new_tokens": max_new_tokens,
-        "sampling.top_p": top_p,
-        "sampling.stop": stop or None,
-        "eval.temperature": temperature,
-        "seed": seed,
-        "model.device": device,
-        "model.dtype": dtype,
-    }
-    at_endpoint = {
-        "--model-name": model_name,
-        "--key-env": key_env,
-        "--out": out,
-        "--concurrency": concurrency,
-        "--per-minute": per_minute,
-        "--timeout": timeout,
-        "--retries": retries,
-        "--price-in": price_in,
-        "--price-out": price_out,
-        "--cache": cache,
-        "--request": request or None,
-    }
-    _refuse_number_of_tasks(settings or [])
-    if endpoint is not None:
-        of_this_machine = {
-            "--run": run,
-            "--model": model,
-            "--device": device,
-            "--dtype": dtype,
-            "--processes": processes,
-            "--attempts": attempts,
-            "--recorded": recorded or None,
-        }
+    _refuse_number_of_tasks(options.settings or [])
+    at_endpoint = by_flag(options, _AT_ENDPOINT)
+    if options.endpoint is not None:
         _refuse_given(
-            of_this_machine,
+            by_flag(options, _ON_THIS_MACHINE),
             "is for a model on this machine, and the one at --endpoint is elsewhere; remove it",
         )
         evaluate_endpoint(
-            endpoint,
+            options.endpoint,
             at_endpoint,
-            envs=env or [],
-            options=options,
-            settings=settings or [],
-            attempts={"tasks": tasks, "samples": samples, "levels": level or ()},
-            as_json=as_json,
+            envs=options.env or [],
+            options=settings_of(options),
+            settings=options.settings or [],
+            attempts={
+                "tasks": options.tasks,
+                "samples": options.samples,
+                "levels": options.level or (),
+            },
+            as_json=options.as_json,
         )
         return
     _refuse_given(
         at_endpoint, "is for a model behind an endpoint; add --endpoint URL, or remove it"
     )
-    if recorded:
-        print_recorded(run, as_json=as_json)
+    if options.recorded:
+        print_recorded(options.run, as_json=options.as_json)
         return
-    if run is not None and model is not None:
+    if options.run is not None and options.model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
-    # With several processes, the first one writes and prints.
-    attempts = None if is_later_rank() else new_file(attempts, "--attempts")
-    config = read_eval_config(env or [], run, options, settings or [], trust=trust)
-    if to_start := processes_to_start(processes):
-        launch(to_start, folder=None)
-    _evaluate_here(
-        config, level or [], tasks=tasks, samples=samples, attempts=attempts, as_json=as_json
-    )
+    _evaluate_here(options)
 
 
-def _evaluate_here(
-    config: RunConfig,
-    levels: Sequence[float],
-    *,
-    tasks: int,
-    samples: int,
-    attempts: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure a model of this machine, and print the result; the arguments are those of `_measure`.
+def _evaluate_here(options: EvalOptions) -> None:
+    """Measure a model of this machine, and print the result.
 
     Raises:
+        ConfigError: an option or a setting is wrong.
         typer.Exit: with the status of an interruption, if it was stopped.
     """
-    started = time.monotonic()
-    actor, summaries = _measure(config, levels, tasks=tasks, samples=samples, attempts=attempts)
-    seconds = time.monotonic() - started
+    # With several processes, the first one writes and prints.
+    attempts = None if is_later_rank() else new_file(options.attempts, "--attempts")
+    config = read_eval_config(
+        options.env or [],
+        options.run,
+        settings_of(options),
+        options.settings or [],
+        trust=options.trust,
+    )
+    if to_start := processes_to_start(options.processes):
+        launch(to_start, folder=None)
+
+    def start_measuring(actor: Actor, progress: ShowProgress) -> Coroutine[Any, Any, list[Summary]]:
+        from grpo_core.train.run.measure import measure
+
+        return measure(
+            actor,
+            tasks=options.tasks,
+            samples=options.samples,
+            levels=options.level or [],
+            params=config.sampling.params(config.eval.temperature),
+            progress=progress,
+            on_group=lambda group: None if attempts is None else write_attempts(attempts, group),
+        )
+
+    title = "sampling held-out tasks"
+    measured = run_with_actor(config, Sources.of(config, {}), start_measuring, title=title)
     if not is_later_rank():
-        _print_result(config.model.name, summaries, seconds, as_json=as_json)
-    if actor.stop.is_made:
-        remark("stopped before all tasks were done; these are the statistics of those that were")
-        raise typer.Exit(INTERRUPTED)
+        _print_result(config.model.name, measured, as_json=options.as_json)
+    measured.exit_if_stopped()
 
 
 def _refuse_given(options: Mapping[str, object], why: str) -> None:
@@ -273,42 +274,8 @@ def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
             )
 
 
-def _measure(
-    config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
-) -> tuple[Actor, list[Summary]]:
-    """Sample the held-out tasks, and return the actor with a summary per environment and level.
-
-    Args:
-        config: the settings.
-        levels: the levels; if empty, those of the config.
-        tasks: held-out tasks per environment and level.
-        samples: completions per task.
-        attempts: the JSONL file for the rollouts, or None.
-    """
-
-    def start_measuring(
-        actor: Actor, progress: Callable[[int, int], None]
-    ) -> Coroutine[Any, Any, list[Summary]]:
-        from grpo_core.train.run.measure import measure
-
-        return measure(
-            actor,
-            tasks=tasks,
-            samples=samples,
-            levels=levels,
-            params=config.sampling.params(config.eval.temperature),
-            progress=progress,
-            on_group=lambda group: None if attempts is None else write_attempts(attempts, group),
-        )
-
-    return run_with_actor(
-        config, Sources.of(config, {}), start_measuring, title="sampling held-out tasks"
-    )
-
-
-def _print_result(
-    model: str, summaries: Sequence[Summary], seconds: float, *, as_json: bool
-) -> None:
+def _print_result(model: str, measured: ActorResult[list[Summary]], *, as_json: bool) -> None:
+    summaries, seconds = measured.result, measured.seconds
     if as_json:
         results = [summary.to_json() for summary in summaries]
         print_json({"model": model, "seconds": round(seconds, 1), "results": results})

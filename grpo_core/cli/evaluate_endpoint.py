@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from grpo_core.bridges.endpoint.evaluation import Evaluation
 from grpo_core.bridges.endpoint.opening import SUBJECT, open_evaluation
 from grpo_core.bridges.endpoint.types import (
     Evaluated,
@@ -96,27 +97,11 @@ def evaluate_endpoint(
     folder = evaluation.folder
     _tell_begin(len(folder.attempts), folder.damaged, folder.shown)
     started = time.monotonic()
-    with (
-        prints_to_stderr(),
-        progress_bar(
-            "asking the model",
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
-            TimeRemainingColumn(),
-            facts="",
-        ) as update,
-        stoppable(stop, "finishing the attempts that were started"),
-    ):
-
-        def show(progress: Progress) -> None:
-            facts = _facts(progress, evaluation_settings)
-            update(completed=progress.done, total=progress.total, facts=facts)
-
-        try:
-            evaluated = wait_for(evaluation.run(show), on_interrupt=stop.make)
-        except GrpoError:
-            remark(f"to go on, give the same command with --out {folder.shown}")
-            raise
+    try:
+        evaluated = _ask(evaluation, evaluation_settings, stop)
+    except GrpoError:
+        remark(f"to go on, give the same command with --out {folder.shown}")
+        raise
     seconds = time.monotonic() - started
     if as_json:
         result = {**evaluated.to_json(evaluation_settings), "seconds": round(seconds, 1)}
@@ -126,6 +111,25 @@ def evaluate_endpoint(
     _tell_end(evaluated, folder.shown)
     if stop.is_made:
         raise typer.Exit(INTERRUPTED)
+
+
+def _ask(evaluation: Evaluation, settings: EvaluationSettings, stop: StopRequest) -> Evaluated:
+    """Make the attempts, with a progress bar on stderr; Ctrl-C makes the request to stop."""
+    columns = (
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with (
+        prints_to_stderr(),
+        progress_bar("asking the model", *columns, facts="") as update,
+        stoppable(stop, "finishing the attempts that were started"),
+    ):
+
+        def show(progress: Progress) -> None:
+            update(completed=progress.done, total=progress.total, facts=_facts(progress, settings))
+
+        return wait_for(evaluation.run(show), on_interrupt=stop.make)
 
 
 def _read_settings(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+import typer
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.cli.imports import needs_training
-from grpo_core.cli.output import prints_to_stderr
+from grpo_core.cli.output import INTERRUPTED, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
@@ -21,16 +24,39 @@ if TYPE_CHECKING:
     from grpo_core.train.actor import Actor
 
 T = TypeVar("T")
+ShowProgress: TypeAlias = Callable[[int, int], None]
+"""Shows how many are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorResult(Generic[T]):
+    """Hold what a policy did: the result, the actor with the policy, and how long it took."""
+
+    actor: Actor
+    result: T
+    seconds: float
+
+    def exit_if_stopped(self) -> None:
+        """Say that the result is incomplete, and exit, if the user has stopped the actor.
+
+        Raises:
+            typer.Exit: with the status of an interruption.
+        """
+        if self.actor.stop.is_made:
+            remark(
+                "stopped before all tasks were done; these are the statistics of those that were"
+            )
+            raise typer.Exit(INTERRUPTED)
 
 
 def run_with_actor(
     config: RunConfig,
     sources: Sources,
-    work: Callable[[Actor, Callable[[int, int], None]], Coroutine[Any, Any, T]],
+    work: Callable[[Actor, ShowProgress], Coroutine[Any, Any, T]],
     *,
     title: str,
     observer: Observer | None = None,
-) -> tuple[Actor, T]:
+) -> ActorResult[T]:
     """Run `work` with the policy that the config names, and show a progress bar on stderr.
 
     Ctrl-C asks the actor to stop.
@@ -39,16 +65,14 @@ def run_with_actor(
         config: the settings.
         sources: the sources of `config`. The caller makes them, which checks names and settings
             before torch is imported here; that import takes seconds.
-        work: gets the actor, and a function that sets the progress: (done, total).
+        work: gets the actor, and a function that shows the progress.
         title: the label of the progress bar.
         observer: receives warnings about the model; None for none.
-
-    Returns:
-        The actor and the result of `work`.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
+    started = time.monotonic()
     with needs_training("measuring a policy"):
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
@@ -70,4 +94,5 @@ def run_with_actor(
         progress_bar(title, MofNCompleteColumn(), TimeRemainingColumn()) as update,
         stoppable(actor.stop, "finishing the rollouts that were started"),
     ):
-        return actor, wait_for(sample(update), on_interrupt=actor.stop.make)
+        result = wait_for(sample(update), on_interrupt=actor.stop.make)
+    return ActorResult(actor, result, time.monotonic() - started)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from grpo_core.cli.given import Sets
+
 Envs = Annotated[
     list[str] | None,
     typer.Option(
@@ -22,29 +24,36 @@ Model = Annotated[
         "--model",
         help="Hub id (@REVISION is optional), folder, run or alias. \\[default: smollm2-135m]",
     ),
+    Sets("model.name"),
 ]
 Epochs = Annotated[
     float | None,
     typer.Option(
         "--epochs", help="Passes over an environment with finitely many tasks, instead of --steps."
     ),
+    Sets("epochs"),
 ]
 LearningRate = Annotated[
-    float | None, typer.Option("--lr", help="Peak learning rate. \\[default: by the model's size]")
+    float | None,
+    typer.Option("--lr", help="Peak learning rate. \\[default: by the model's size]"),
+    Sets("optimizer.lr"),
 ]
 Level = Annotated[
     float | None,
     typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. \\[default: 0]"),
+    Sets("level"),
 ]
 Seed = Annotated[
     int | None,
     typer.Option(
         "--seed", help="Random seed of tasks, sampling and initial adapter. \\[default: 0]"
     ),
+    Sets("seed"),
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda", "mps"] | None,
     typer.Option("--device", help="Device to compute on. \\[default: auto]"),
+    Sets("model.device"),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "float64"] | None,
@@ -53,6 +62,7 @@ Dtype = Annotated[
         help="Data type of the weights; auto selects bfloat16 on hardware that computes in it. "
         "\\[default: auto]",
     ),
+    Sets("model.dtype"),
 ]
 Out = Annotated[
     Path | None,
@@ -92,6 +102,7 @@ MaxNewTokens = Annotated[
         "--max-new-tokens",
         help="Maximum tokens of one completion. \\[default: what the environment recommends]",
     ),
+    Sets("sampling.max_new_tokens"),
 ]
 Allow = Annotated[
     list[str] | None,
@@ -126,6 +137,7 @@ EvalEvery = Annotated[
         "--eval-every",
         help="Evaluate on held-out tasks every N steps. \\[default: before and after the run]",
     ),
+    Sets("eval.every"),
 ]
 Processes = Annotated[
     int | None,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from grpo_core.cli.given import Sets, takes
 from grpo_core.cli.options import (
     Allow,
     Device,
@@ -31,12 +33,11 @@ from grpo_core.cli.training import begin_or_continue
 app = typer.Typer()
 
 
-@app.command(
-    epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm "
-    "&& grpo run --env fizzbuzz --model runs/warm"
-)
-def sft(
-    env: Envs = None,
+@dataclass(frozen=True, slots=True)
+class SftOptions:
+    """Hold the options of `grpo sft`, in the order of its help page."""
+
+    env: Envs = None
     data: Annotated[
         Path | None,
         typer.Option(
@@ -45,31 +46,42 @@ def sft(
             "as `grpo export` writes them. \\[default: the environment's references]",
             show_default=False,
         ),
-    ] = None,
-    model: Model = None,
+        Sets("sft.data"),
+    ] = None
+    model: Model = None
     steps: Annotated[
         int | None,
         typer.Option("--steps", help="Training steps. \\[default: 150; with --data: 3 epochs]"),
-    ] = None,
-    epochs: Epochs = None,
+        Sets("steps"),
+    ] = None
+    epochs: Epochs = None
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", help="Examples per step. \\[default: 32]")
-    ] = None,
-    lr: LearningRate = None,
-    level: Level = None,
-    seed: Seed = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    out: Out = None,
-    recipe: Recipes = None,
-    settings: Settings = None,
-    resume: Resume = None,
-    allow: Allow = None,
-    start_from: From = None,
-    eval_every: EvalEvery = None,
-    processes: Processes = None,
-    trust: Trust = False,
-) -> None:
+        int | None,
+        typer.Option("--batch-size", help="Examples per step. \\[default: 32]"),
+        Sets("sft.batch_size"),
+    ] = None
+    lr: LearningRate = None
+    level: Level = None
+    seed: Seed = None
+    device: Device = None
+    dtype: Dtype = None
+    out: Out = None
+    recipe: Recipes = None
+    settings: Settings = None
+    resume: Resume = None
+    allow: Allow = None
+    start_from: From = None
+    eval_every: EvalEvery = None
+    processes: Processes = None
+    trust: Trust = False
+
+
+@app.command(
+    epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm "
+    "&& grpo run --env fizzbuzz --model runs/warm"
+)
+@takes(SftOptions)
+def sft(options: SftOptions) -> None:
     """Fine-tune a model on given answers before GRPO (supervised fine-tuning, a warm start).
 
     The answers are the reference answers of an environment, or the examples of a file.
@@ -78,28 +90,4 @@ def sft(
     from the result with --model RUN. Checkpoints, --resume and Ctrl-C work as in `grpo run`.
     Settings that only GRPO uses, such as kl and group_size, are ignored.
     """
-    begin_or_continue(
-        "sft",
-        {
-            "sft.data": None if data is None else str(data.expanduser().absolute()),
-            "model.name": model,
-            "steps": steps,
-            "epochs": epochs,
-            "sft.batch_size": batch_size,
-            "optimizer.lr": lr,
-            "level": level,
-            "seed": seed,
-            "model.device": device,
-            "model.dtype": dtype,
-            "eval.every": eval_every,
-        },
-        env=env,
-        recipe=recipe,
-        settings=settings,
-        out=out,
-        resume=resume,
-        allow=allow,
-        processes=processes,
-        trust=trust,
-        start_from=start_from,
-    )
+    begin_or_continue("sft", options)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.given import settings_of
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.output import BROKEN_PIPE, fail
 from grpo_core.cli.progress import RunProgress
-from grpo_core.cli.run_config import given, read_config
+from grpo_core.cli.run_config import read_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import split_setting
@@ -29,66 +30,77 @@ if TYPE_CHECKING:
     from grpo_core.train.trainer import Trainer
 
 
-def begin_or_continue(
-    method: str,
-    options: Mapping[str, Any],
-    *,
-    env: Sequence[str] | None,
-    recipe: Sequence[str] | None,
-    settings: Sequence[str] | None,
-    out: Path | None,
-    resume: Path | None,
-    allow: Sequence[str] | None,
-    processes: int | None = None,
-    trust: bool = False,
-    start_from: str | None = None,
-) -> None:
+class TrainingOptions(Protocol):
+    """The options that every command has that trains; others stand for settings, by `Sets`."""
+
+    @property
+    def env(self) -> list[str] | None: ...
+    @property
+    def recipe(self) -> list[str] | None: ...
+    @property
+    def settings(self) -> list[str] | None: ...
+    @property
+    def out(self) -> Path | None: ...
+    @property
+    def resume(self) -> Path | None: ...
+    @property
+    def allow(self) -> list[str] | None: ...
+    @property
+    def start_from(self) -> str | None: ...
+    @property
+    def processes(self) -> int | None: ...
+    @property
+    def trust(self) -> bool: ...
+
+
+def begin_or_continue(method: str, options: TrainingOptions) -> None:
     """Start a new run, or continue the one that --resume names.
 
     Args:
         method: the value of the setting `method`.
-        options: the options that stand for settings, by the setting's dotted name; None for an
-            option that the command line does not have.
-        env: the values of --env.
-        recipe: the values of --recipe.
-        settings: the values of --set.
-        out: the value of --out.
-        resume: the value of --resume.
-        allow: the values of --allow.
-        processes: the value of --processes.
-        trust: whether the command line has --trust.
-        start_from: the value of --from.
+        options: the options of the command.
 
     Raises:
         ConfigError: the options exclude each other, or a setting is wrong.
     """
-    to_start = processes_to_start(processes)
-    chosen = given(options)
-    if resume is None:
-        if allow:
+    to_start = processes_to_start(options.processes)
+    chosen, settings = settings_of(options), options.settings or []
+    if (run := options.resume) is not None:
+        if chosen or options.env or options.recipe or options.out:
             raise ConfigError(
-                "--allow is for --resume: it names what may have changed since; remove it"
+                f"--resume continues with the settings in {run / 'config.json'}; "
+                "remove the other options, or change one by --set"
             )
-        if start_from is not None:
-            raise ConfigError(
-                "--from is for --resume: it names the checkpoint to continue from; remove it"
-            )
-        config = read_config(
-            env or [], recipe or [], {**chosen, "method": method}, settings or [], trust=trust
-        )
         if to_start:
-            folder = _unused_folder(config, out).path
-            launch(to_start, folder=folder, more=[] if out else ["--out", str(folder)])
-        start(config, out)
-        return
-    if chosen or env or recipe or out:
-        raise ConfigError(
-            f"--resume continues with the settings in {resume / 'config.json'}; "
-            "remove the other options, or change one by --set"
+            launch(to_start, folder=run)
+        continue_run(
+            run,
+            settings,
+            options.allow or [],
+            trust=options.trust,
+            start_from=options.start_from,
         )
+        return
+    _refuse_options_of_resume(options)
+    chosen["method"] = method
+    config = read_config(
+        options.env or [], options.recipe or [], chosen, settings, trust=options.trust
+    )
     if to_start:
-        launch(to_start, folder=resume)
-    continue_run(resume, settings or [], allow or [], trust=trust, start_from=start_from)
+        folder = _unused_folder(config, options.out).path
+        launch(to_start, folder=folder, more=[] if options.out else ["--out", str(folder)])
+    start(config, options.out)
+
+
+def _refuse_options_of_resume(options: TrainingOptions) -> None:
+    if options.allow:
+        raise ConfigError(
+            "--allow is for --resume: it names what may have changed since; remove it"
+        )
+    if options.start_from is not None:
+        raise ConfigError(
+            "--from is for --resume: it names the checkpoint to continue from; remove it"
+        )
 
 
 def start(config: RunConfig, path: Path | None) -> None:

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from grpo_core import Judgement, JudgeRequest
 from grpo_core.guards import shuffled
@@ -64,3 +64,33 @@ def calibrated(
     value = reached / best
     detail = {"contrast": reached, "reference": best, "raw": value}
     return Judgement(min(1.0, max(0.0, value)), detail=detail)
+
+
+def calibrated_all(
+    requests: Sequence[JudgeRequest],
+    score: Callable[[list[Place]], list[float]],
+    *,
+    least: float,
+    unit: str,
+    judge: str,
+) -> list[Judgement]:
+    """Return the calibrated judgements of all requests; one without a reference is an error.
+
+    Args:
+        requests: The requests.
+        score: Returns the scores of places; each place is scored once.
+        least: See `calibrated`.
+        unit: See `calibrated`.
+        judge: The judge that needs references, for the message.
+    """
+    asked = dict.fromkeys(
+        place for request in requests if request.reference for place in places(request)
+    )
+    scores = dict(zip(asked, score(list(asked)), strict=True))
+    error = f"the judge {judge} needs a reference to calibrate on; the request has none"
+    return [
+        calibrated(request, scores, least=least, unit=unit)
+        if request.reference
+        else Judgement(0.0, error=error)
+        for request in requests
+    ]

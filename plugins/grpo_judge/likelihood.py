@@ -9,19 +9,17 @@ alone would reward: fills of the wrong length, repetition, and copies of the con
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 import transformers
 
-from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
+from grpo_core import Harmless, Judgement, JudgeRequest
 from grpo_core.guards import Guards
-from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.pieces import encode_after
-from grpo_judge.contrast import Place, calibrated, places
-from grpo_judge.models import Frozen
+from grpo_judge.contrast import Place, calibrated_all
+from grpo_judge.models import Frozen, FrozenJudge, judge_rest
 
 LEAST_CONTRAST = 1e-3
 """Nats per token by which a reference has to be likelier than an empty fill; with less, the gap
@@ -50,73 +48,42 @@ class LikelihoodConfig:
     """See `grpo_core.guards`."""
 
 
-class Likelihood:
-    """A `grpo_core.Judge` for requests with a reference.
+class Likelihood(FrozenJudge):
+    """Score each fill (candidate) between its context and its suffix; requests need a reference.
 
     Raises:
         ConfigError: The model is not a causal language model, or a setting cannot be used.
     """
 
     Config = LikelihoodConfig
+    name = "likelihood"
+    config: LikelihoodConfig
 
     def __init__(self, config: LikelihoodConfig) -> None:
         self.config = config
-        if not config.model:
-            raise ConfigError(
-                "the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder "
-                "or a hub id"
-            )
-        if config.batch_size < 1:
-            raise ConfigError("the judge 'likelihood' needs a batch_size of at least 1")
-        source = {"revision": config.revision, "trust_remote_code": False}
-        with loading_errors(config.model, "loaded as a judge"):
-            try:
-                model = transformers.AutoModelForCausalLM.from_pretrained(config.model, **source)
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
-            except (OSError, ValueError) as error:
-                raise ConfigError(
-                    f"the judge's model {config.model!r} is not a causal language model: "
-                    f"{str(error).splitlines()[0]}"
-                ) from error
+        self._refuse_settings("batch_size")
+        fault = "is not a causal language model"
+        model = self._load(transformers.AutoModelForCausalLM, fault)
+        self._tokenizer = self._load(transformers.AutoTokenizer, fault)
         self._frozen = Frozen(model, config)
 
-    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """Score each fill (candidate) between its context and its suffix."""
-        return await self._frozen.ask(self._judge_all, requests)
-
-    def fingerprint(self) -> str:
-        return self._frozen.fingerprint()
-
-    async def close(self) -> None:
-        self._frozen.close()
-
     def _judge_all(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        decided = [self._decide_by_guards(request) for request in requests]
-        open_requests = [
-            request
-            for request, judgement in zip(requests, decided, strict=True)
-            if judgement is None
-        ]
-        texts = dict.fromkeys(place for request in open_requests for place in places(request))
-        likelihoods = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
-        judgements = iter(
-            [
-                calibrated(request, likelihoods, least=LEAST_CONTRAST, unit="nats per token")
-                for request in open_requests
-            ]
+        return judge_rest(requests, self._decide_by_guards, self._judge_by_model)
+
+    def _judge_by_model(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        return calibrated_all(
+            requests,
+            self._likelihoods,
+            least=LEAST_CONTRAST,
+            unit="nats per token",
+            judge=repr(self.name),
         )
-        return [next(judgements) if judgement is None else judgement for judgement in decided]
 
     def _decide_by_guards(self, request: JudgeRequest) -> Judgement | None:
-        """Return the judgement of a request that needs no model, or None."""
+        """Return the judgement of a request that the guards refuse, or None."""
         config, fill, reference = self.config, request.candidate, request.reference
         if not reference:
-            return Judgement(
-                0.0,
-                error=(
-                    "the judge 'likelihood' needs a reference to calibrate on; the request has none"
-                ),
-            )
+            return None
         guards = Guards(config.shortest, config.longest, config.distinct, config.copied)
         fault = guards.fault(
             fill, reference=reference, context=f"{request.context}\x00{request.suffix}"

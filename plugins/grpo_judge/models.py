@@ -6,18 +6,21 @@ import asyncio
 import hashlib
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
-from grpo_core import Judgement, JudgeRequest
+from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_core.train.models.loading import loading_errors
 from grpo_judge.unsayable import unsayable
 
 CHUNK_BYTES = 2**20
+T = TypeVar("T")
 
 
 class ModelConfig(Protocol):
@@ -26,7 +29,31 @@ class ModelConfig(Protocol):
     @property
     def model(self) -> str: ...
     @property
+    def revision(self) -> str | None: ...
+    @property
     def device(self) -> str: ...
+    @property
+    def batch_size(self) -> int: ...
+
+
+def judge_rest(
+    requests: Sequence[JudgeRequest],
+    decide: Callable[[JudgeRequest], Judgement | None],
+    judge_all: Callable[[list[JudgeRequest]], list[Judgement]],
+) -> list[Judgement]:
+    """Return the judgements of requests of which some are decided without a model.
+
+    Args:
+        requests: The requests.
+        decide: Returns the judgement of a request that needs no model, or None.
+        judge_all: Judges the others.
+    """
+    decided = [decide(request) for request in requests]
+    open_requests = [
+        request for request, judgement in zip(requests, decided, strict=True) if judgement is None
+    ]
+    judgements = iter(judge_all(open_requests))
+    return [next(judgements) if judgement is None else judgement for judgement in decided]
 
 
 class Frozen:
@@ -41,27 +68,9 @@ class Frozen:
         self._commit = _commit_of(model.config, config.model)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
 
-    async def ask(
-        self,
-        judge_all: Callable[[list[JudgeRequest]], list[Judgement]],
-        requests: Sequence[JudgeRequest],
-    ) -> Sequence[Judgement]:
-        """Judge the requests in the model's thread, so that the event loop goes on.
-
-        Args:
-            judge_all: Judges the requests whose texts a tokenizer can take; `unsayable` decides the
-                others.
-            requests: The requests.
-        """
-        decided = [unsayable(request) for request in requests]
-        open_requests = [
-            request
-            for request, judgement in zip(requests, decided, strict=True)
-            if judgement is None
-        ]
-        loop = asyncio.get_running_loop()
-        judgements = iter(await loop.run_in_executor(self._thread, judge_all, open_requests))
-        return [next(judgements) if judgement is None else judgement for judgement in decided]
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which runs in the model's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def knows(self, ids: Iterable[int]) -> bool:
         """Return whether the model has an embedding for all these tokens.
@@ -84,6 +93,74 @@ class Frozen:
     def close(self) -> None:
         """End the thread and cancel waiting requests."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class FrozenJudge(ABC):
+    """A `grpo_core.Judge` with a model of its own; a subclass loads it and judges with it."""
+
+    name: ClassVar[str]
+    """The judge's name, for messages."""
+    config: ModelConfig
+    _frozen: Frozen
+
+    @abstractmethod
+    def _judge_all(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        """Judge requests whose texts a tokenizer can take; runs in the model's thread."""
+
+    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        """Judge each request; one with a text that no tokenizer can take needs no model."""
+        return await self._frozen.run(lambda: judge_rest(requests, unsayable, self._judge_all))
+
+    def fingerprint(self) -> str:
+        """Return a digest of the model and of the settings that scores depend on."""
+        return self._frozen.fingerprint()
+
+    async def close(self) -> None:
+        """End the model's thread."""
+        self._frozen.close()
+
+    def _refuse_settings(self, *numbers: str) -> None:
+        """Refuse a config without a model, and one with a number below 1.
+
+        Args:
+            numbers: The names of the settings that are at least 1.
+
+        Raises:
+            ConfigError: A setting cannot be used.
+        """
+        if not self.config.model:
+            raise ConfigError(
+                f"the judge {self.name!r} needs a model; set judges.NAME.settings.model to a "
+                "folder or a hub id"
+            )
+        if any(getattr(self.config, number) < 1 for number in numbers):
+            raise ConfigError(
+                f"the judge {self.name!r} needs {' and '.join(numbers)} of at least 1"
+            )
+
+    def _load(self, auto: Any, fault: str | None = None, **options: Any) -> Any:
+        """Return what a class of transformers loads from the model's files.
+
+        Args:
+            auto: The class, such as AutoTokenizer.
+            fault: What the message says of a model whose files cannot be read; without it, what
+                the library says is passed on.
+            options: Further options of `from_pretrained`.
+
+        Raises:
+            ConfigError: The files cannot be used.
+        """
+        model = self.config.model
+        expected = (OSError, ValueError) if fault else ()
+        with loading_errors(model, "loaded as a judge"):
+            try:
+                return auto.from_pretrained(
+                    model, revision=self.config.revision, trust_remote_code=False, **options
+                )
+            except expected as error:
+                raise ConfigError(
+                    f"the judge's model {model!r} {fault}: {str(error).splitlines()[0]}"
+                ) from error
 
 
 def _best_device() -> str:

@@ -11,9 +11,8 @@ import torch
 import transformers
 
 from grpo_core import ConfigError, Harmless, Judgement, JudgeRequest
-from grpo_core.train.models.loading import loading_errors
-from grpo_judge.contrast import NO_SCORE, Place, calibrated, places
-from grpo_judge.models import Frozen
+from grpo_judge.contrast import NO_SCORE, Place, calibrated_all
+from grpo_judge.models import Frozen, FrozenJudge
 
 NEUTRAL = "The sun rises in the east."
 HEAD = "ForSequenceClassification"
@@ -45,8 +44,10 @@ class ScorerConfig:
     without a reference are errors then."""
 
 
-class Scorer:
-    """A `grpo_core.Judge` that scores texts by a sequence classifier.
+class Scorer(FrozenJudge):
+    """Score each request by a sequence classifier: the probability of the good class.
+
+    With `contrast`, the probability is put on a scale from an empty fill (0) to the reference (1).
 
     Raises:
         ConfigError: The model is not a sequence scorer or has no trained head, or a setting cannot
@@ -54,71 +55,51 @@ class Scorer:
     """
 
     Config = ScorerConfig
+    name = "scorer"
+    config: ScorerConfig
 
     def __init__(self, config: ScorerConfig) -> None:
         self.config = config
-        if not config.model:
-            raise ConfigError(
-                "the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a "
-                "hub id"
-            )
-        if config.batch_size < 1 or config.max_tokens < 1:
-            raise ConfigError("the judge 'scorer' needs batch_size and max_tokens of at least 1")
-        try:
-            config.template.format(context="", candidate="", suffix="")
-        except (LookupError, ValueError, AttributeError, TypeError):
-            raise ConfigError(
-                f"the judge 'scorer' cannot fill its template {config.template!r}; put "
-                "{context}, {candidate} and {suffix} into it, and double all other braces"
-            ) from None
-        source = {"revision": config.revision, "trust_remote_code": False}
-        with loading_errors(config.model, "loaded as a judge"):
-            try:
-                shape = transformers.AutoConfig.from_pretrained(config.model, **source)
-            except (OSError, ValueError) as error:
-                raise ConfigError(
-                    f"the judge's model {config.model!r} cannot be read: "
-                    f"{str(error).splitlines()[0]}"
-                ) from error
-        architectures = list(shape.architectures or ["no architecture"])
-        if not any(name.endswith(HEAD) for name in architectures):
-            raise ConfigError(
-                f"the judge's model must be a sequence scorer (a model ...{HEAD}); "
-                f"{config.model!r} is {', '.join(architectures)}"
-            )
-        with loading_errors(config.model, "loaded as a judge"):
-            model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-                config.model, output_loading_info=True, **source
-            )
-        if info["missing_keys"]:
-            raise ConfigError(
-                f"the judge's model {config.model!r} has no trained head: its files lack "
-                f"{sorted(info['missing_keys'])[0]}"
-            )
-        with loading_errors(config.model, "loaded as a judge"):
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, **source)
+        self._refuse_settings("batch_size", "max_tokens")
+        _refuse_template(config.template)
+        model = self._load_classifier()
+        self._tokenizer = self._load(transformers.AutoTokenizer)
         self._frozen = Frozen(model, config)
         self._tokenizer.truncation_side = "left"
         self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
         self._label = _label_index(config, model.config)
 
-    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """Return for each request the probability of the good class.
+    def _load_classifier(self) -> Any:
+        """Return the model.
 
-        With `contrast`, the probability is put on a scale from an empty fill (0) to the reference
-        (1).
+        Raises:
+            ConfigError: It is not a sequence scorer, or has no trained head.
         """
-        return await self._frozen.ask(self._judge_all, requests)
-
-    def fingerprint(self) -> str:
-        return self._frozen.fingerprint()
-
-    async def close(self) -> None:
-        self._frozen.close()
+        shape = self._load(transformers.AutoConfig, "cannot be read")
+        architectures = list(shape.architectures or ["no architecture"])
+        if not any(name.endswith(HEAD) for name in architectures):
+            raise ConfigError(
+                f"the judge's model must be a sequence scorer (a model ...{HEAD}); "
+                f"{self.config.model!r} is {', '.join(architectures)}"
+            )
+        auto = transformers.AutoModelForSequenceClassification
+        model, info = self._load(auto, output_loading_info=True)
+        if info["missing_keys"]:
+            raise ConfigError(
+                f"the judge's model {self.config.model!r} has no trained head: its files lack "
+                f"{sorted(info['missing_keys'])[0]}"
+            )
+        return model
 
     def _judge_all(self, requests: list[JudgeRequest]) -> list[Judgement]:
         if self.config.contrast:
-            return self._judge_by_contrast(requests)
+            return calibrated_all(
+                requests,
+                self._all_scores,
+                least=LEAST_CONTRAST,
+                unit="of probability",
+                judge=f"{self.name!r} with contrast",
+            )
         request_scores = self._all_scores(
             [(request.context, request.candidate, request.suffix) for request in requests]
         )
@@ -132,24 +113,6 @@ class Scorer:
                 0.0, error="the model gives scores that are not finite, also to a neutral text"
             )
         return [Judgement(score) if math.isfinite(score) else failed for score in request_scores]
-
-    def _judge_by_contrast(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        texts = dict.fromkeys(
-            place for request in requests if request.reference for place in places(request)
-        )
-        scores = dict(zip(texts, self._all_scores(list(texts)), strict=True))
-        return [
-            calibrated(request, scores, least=LEAST_CONTRAST, unit="of probability")
-            if request.reference
-            else Judgement(
-                0.0,
-                error=(
-                    "the judge 'scorer' with contrast needs a reference to calibrate on; "
-                    "the request has none"
-                ),
-            )
-            for request in requests
-        ]
 
     def _all_scores(self, requested: Sequence[Place]) -> list[float]:
         texts = [
@@ -188,6 +151,21 @@ class Scorer:
         score_B = logits_BC[:, 0].sigmoid() if single else logits_BC.softmax(dim=1)[:, self._label]
         scores: list[float] = score_B.tolist()
         return scores
+
+
+def _refuse_template(template: str) -> None:
+    """Refuse a template that cannot be filled.
+
+    Raises:
+        ConfigError: It has other placeholders, or single braces.
+    """
+    try:
+        template.format(context="", candidate="", suffix="")
+    except (LookupError, ValueError, AttributeError, TypeError):
+        raise ConfigError(
+            f"the judge 'scorer' cannot fill its template {template!r}; put "
+            "{context}, {candidate} and {suffix} into it, and double all other braces"
+        ) from None
 
 
 def _label_index(config: ScorerConfig, shape: Any) -> int:
