@@ -4,16 +4,24 @@ For each checkout: files, lines and code lines (each statement is one, without d
 each room, the largest files and functions, functions with more than 8 parameters outside the
 command line, the attributes of a trainer that code outside its class uses, imports inside
 functions, and the entry points.
+
+With two checkouts, before and after, it prints one table that compares them: for each room of the
+core its lines, code lines, arrows (pairs of a file of the room and a file that it imports) and
+floors (rooms on the longest path of imports from it, itself included), and its longest file and
+function; then the lines of the other folders.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import graphlib
 import json
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +116,120 @@ def measure(checkout: Path) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Area:
+    """Holds the figures of a room of the core, or of a folder beside it."""
+
+    lines: int = 0
+    code: int = 0
+    arrows: int = 0
+    floors: int = 0
+    longest_file: int = 0
+    longest_function: int = 0
+
+    def add(self, source: str, tree: ast.AST) -> None:
+        """Count a file."""
+        lines = len(source.splitlines())
+        lengths = [(f.end_lineno or 0) - f.lineno + 1 for f in functions(tree)]
+        self.lines, self.code = self.lines + lines, self.code + code_lines(source)
+        self.longest_file = max(self.longest_file, lines)
+        self.longest_function = max(self.longest_function, *lengths, 0)
+
+
+OTHER_FOLDERS = ("plugins", "environments", "sandbox", "tests", "examples")
+
+
+def areas(checkout: Path) -> dict[str, Area]:
+    """Return the figures of each room, of the core as a whole, and of the folders beside it."""
+    core = checkout / "grpo_core"
+    rooms: dict[str, Area] = {}
+    total = Area()
+    imported: dict[str, set[str]] = {}
+    for path in sorted(core.rglob("*.py")):
+        if "templates" not in path.parts:
+            source = path.read_text(encoding="utf-8")
+            tree, name = ast.parse(source), room(path, core)
+            rooms.setdefault(name, Area()).add(source, tree)
+            total.add(source, tree)
+            targets = {_file_of(module, checkout) for module in _imports(tree)} - {None, path}
+            rooms[name].arrows += len(targets)
+            # The front page of the package imports what it shows late, and is below everything.
+            if path != core / "__init__.py":
+                place = _place(path, core)
+                imported.setdefault(place, set()).update(_place(t, core) for t in targets if t)
+    for place, floor in _floors(imported).items():
+        name = place.removesuffix(".py")
+        name = name if name in rooms else name.rpartition("/")[0] or "."
+        rooms[name].floors = max(rooms[name].floors, floor)
+    total.arrows = sum(area.arrows for area in rooms.values())
+    total.floors = max(area.floors for area in rooms.values())
+    others = {f"{name}/": Area() for name in OTHER_FOLDERS}
+    for name, area in others.items():
+        for path in sorted((checkout / name).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            area.add(source, ast.parse(source))
+    return {**{name: rooms[name] for name in sorted(rooms)}, "grpo_core": total, **others}
+
+
+def _imports(tree: ast.AST) -> set[str]:
+    """Return all that a file imports, as "module" or "module.name"."""
+    return {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        for name in [
+            f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
+        ]
+    }
+
+
+def _file_of(name: str, checkout: Path) -> Path | None:
+    """Return the file of the core that a dotted name is, or is a name of; None for others."""
+    if name.partition(".")[0] != "grpo_core":
+        return None
+    for module in (name, name.rpartition(".")[0]):
+        path = checkout.joinpath(*module.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.exists():
+                return file
+    return None
+
+
+def _place(path: Path, core: Path) -> str:
+    """Return a file's room; a file directly in `grpo_core` or `grpo_core/train` is a room itself."""
+    name = room(path, core)
+    return str(path.relative_to(core)) if name in (".", "train") else name
+
+
+def _floors(imported: dict[str, set[str]]) -> dict[str, int]:
+    """Return for each room the length of the longest path of imports from it, itself included.
+
+    They are all 0 if rooms import each other in a circle, which has no longest path.
+    """
+    graph = {name: others - {name} for name, others in imported.items()}
+    floors: dict[str, int] = {}
+    try:
+        for name in graphlib.TopologicalSorter(graph).static_order():
+            floors[name] = 1 + max((floors[other] for other in graph.get(name, ())), default=0)
+    except graphlib.CycleError:
+        return dict.fromkeys(imported, 0)
+    return floors
+
+
+def print_comparison(before: dict[str, Area], after: dict[str, Area]) -> None:
+    """Print a table in Markdown: each figure before and after, or once where it is the same."""
+    titles = [field.name.replace("_", " ") for field in fields(Area)]
+    print(f"| room | {' | '.join(titles)} |")
+    print(f"| --- |{' ---: |' * len(titles)}")
+    for name in [*after, *(name for name in before if name not in after)]:
+        cells = []
+        for field in fields(Area):
+            figures = [getattr(areas.get(name), field.name, 0) for areas in (before, after)]
+            cells.append(" → ".join(f"{number:,}" for number in dict.fromkeys(figures)))
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
 def _is_trainer(node: ast.expr) -> bool:
     return (isinstance(node, ast.Name) and node.id == "trainer") or (
         isinstance(node, ast.Attribute) and node.attr in ("_trainer", "trainer")
@@ -122,6 +244,9 @@ if __name__ == "__main__":
     parser.add_argument("checkouts", nargs="*", type=Path, default=[Path(__file__).parents[1]])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if len(options.checkouts) == 2 and not options.json:
+        print_comparison(*map(areas, options.checkouts))
+        sys.exit()
     results = {str(checkout): measure(checkout) for checkout in options.checkouts}
     if options.json:
         print(json.dumps(results, indent=1))
