@@ -31,9 +31,9 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
-from grpo_core.kit import balance, floors, held_out, hostile_answers, leaks, variety
+from grpo_core.kit import answer_times, balance, floors, held_out, leaks, variety
+from grpo_core.kit.failing_verdicts import verify_directly
 from grpo_core.kit.result import catalogue
-from grpo_core.kit.verdicts import verify_directly
 from grpo_core.testing import play_turns
 
 from .docs_tables import PAGES as GENERATED
@@ -432,7 +432,7 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
     shares = {
         "`floor.junk`": [floors.MOST_TASKS, floors._MOST_FOR_FORM],
         "`floor.echo`, `floor.other`": [floors.MOST_TASKS] * 2
-        + [floors._FOR_ECHO, floors.MOST_TASKS],
+        + [floors.FOR_ECHO, floors.MOST_TASKS],
         "`floor.constant`": [balance._ELSEWHERE, balance._NEARLY_ALL],
         "`floor.balance`": [balance._MOST_COMMON],
         "`task.secret`": [leaks._MOST_PROMPTS],
@@ -440,7 +440,7 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
             *(held_out._PARAPHRASED, held_out._PARAPHRASED_WIDE),
             *(held_out._ONE_QUESTION, held_out._TURNED_ROUND),
         ],
-        "`cost.time`": [hostile_answers._USUAL_SHARE],
+        "`cost.time`": [answer_times._USUAL_SHARE],
     }
     for name, expected in shares.items():
         assert [

@@ -28,7 +28,7 @@ from grpo_env_arithmetic import expressions
 from grpo_env_arithmetic.expressions import (
     EXAMPLES,
     SHAPES,
-    Problem,
+    ArithmeticProblem,
     draw_by_answer,
     draw_problem,
     listed_held_out,
@@ -41,7 +41,7 @@ _GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ArithmeticConfig:
     """Settings of the environment."""
 
     shots: Literal[0, 1, 2, 3, 4, 5, 6, 7, 8] = 8
@@ -50,15 +50,15 @@ class Config:
     shared prefix is computed once."""
 
 
-class Arithmetic(Environment[Problem]):
+class Arithmetic(Environment[ArithmeticProblem]):
     """Parts: format 0.2, close 0.2 (at most 1 away from the truth), exact 0.6."""
 
-    Config = Config
+    Config = ArithmeticConfig
     parts: ClassVar[Mapping[str, float]] = {"format": 0.2, "close": 0.2, "exact": 0.6}
     max_new_tokens = 16
     trusted = True
 
-    def task(self, key: TaskKey) -> Task[Problem]:
+    def task(self, key: TaskKey) -> Task[ArithmeticProblem]:
         problem = _problem_for(key)
         return Task(
             key=key, prompt=(*_preamble(self.config.shots), _question(problem)), data=problem
@@ -72,15 +72,15 @@ class Arithmetic(Environment[Problem]):
         """
         return None if split == "train" else len(listed_held_out(SHAPES[0]))
 
-    def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[ArithmeticProblem], rollout: Rollout) -> Verdict:
         answer = _parse_answer(rollout.text)
         given = None if isinstance(answer, NoAnswer) else str(answer)
         return replace(_RUBRIC(task.data, answer), answer=given)
 
-    def reference(self, task: Task[Problem]) -> str:
+    def reference(self, task: Task[ArithmeticProblem]) -> str:
         return _block(task.data.answer)
 
-    def cheats(self, task: Task[Problem]) -> Sequence[str]:
+    def cheats(self, task: Task[ArithmeticProblem]) -> Sequence[str]:
         """Return completions that contain the right number but do not give it as the answer."""
         right = task.data.answer
         numbers = range(right - 10, right + 11)
@@ -108,7 +108,7 @@ class Arithmetic(Environment[Problem]):
         ).hexdigest()[:16]
 
 
-def _problem_for(key: TaskKey) -> Problem:
+def _problem_for(key: TaskKey) -> ArithmeticProblem:
     shape = shape_at(key.level)
     if key.split == "eval" and (listed := listed_held_out(shape)):
         # One order per (env, seed, level): indices walk through it, so no held-out task repeats.
@@ -130,7 +130,7 @@ def _preamble(shots: int) -> list[Message]:
     return messages
 
 
-def _question(problem: Problem) -> Message:
+def _question(problem: ArithmeticProblem) -> Message:
     return Message("user", f"Calculate {problem.expression}.")
 
 
@@ -150,15 +150,15 @@ def _parse_answer(text: str) -> int | NoAnswer:
     return number
 
 
-def _has_format(problem: Problem, answer: int | NoAnswer) -> tuple[bool, str]:
+def _has_format(problem: ArithmeticProblem, answer: int | NoAnswer) -> tuple[bool, str]:
     return (False, answer.reason) if isinstance(answer, NoAnswer) else (True, "")
 
 
-def _is_close(problem: Problem, answer: int | NoAnswer) -> bool:
+def _is_close(problem: ArithmeticProblem, answer: int | NoAnswer) -> bool:
     return same_number(answer, problem.answer, absolute=1)
 
 
-def _is_exact(problem: Problem, answer: int | NoAnswer) -> bool:
+def _is_exact(problem: ArithmeticProblem, answer: int | NoAnswer) -> bool:
     return same_number(answer, problem.answer)
 
 

@@ -27,7 +27,7 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ArithmeticProblem:
     """An expression and its value, which only the verifier knows."""
 
     expression: str
@@ -63,14 +63,14 @@ SHAPES = (
 )
 # The solved examples of every prompt; they are never asked, neither in training nor held out.
 EXAMPLES = (
-    Problem("(2 - 3) - 4", -5),
-    Problem("(1 + 5) - 2", 4),
-    Problem("(4 - 1) - 2", 1),
-    Problem("(2 - 3) + 0", -1),
-    Problem("(3 + 4) + 1", 8),
-    Problem("(5 - 0) + 3", 8),
-    Problem("(0 + 2) - 5", -3),
-    Problem("(1 + 1) + 1", 3),
+    ArithmeticProblem("(2 - 3) - 4", -5),
+    ArithmeticProblem("(1 + 5) - 2", 4),
+    ArithmeticProblem("(4 - 1) - 2", 1),
+    ArithmeticProblem("(2 - 3) + 0", -1),
+    ArithmeticProblem("(3 + 4) + 1", 8),
+    ArithmeticProblem("(5 - 0) + 3", 8),
+    ArithmeticProblem("(0 + 2) - 5", -3),
+    ArithmeticProblem("(1 + 1) + 1", 3),
 )
 _EXAMPLE_TEXTS = frozenset(example.expression for example in EXAMPLES)
 
@@ -86,17 +86,19 @@ def shape_at(level: float) -> Shape:
     return [shape for shape in SHAPES if shape.from_level <= level][-1]
 
 
-def draw_problem(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+def draw_problem(shape: Shape, rng: random.Random, *, held_out: bool) -> ArithmeticProblem:
     """Draw a random problem of the shape, from the held-out ones or from the others."""
     while True:
         operands = [rng.randrange(shape.largest + 1) for _ in range(shape.terms)]
         signs = [rng.choice(shape.operators) for _ in operands[1:]]
         text = _written(operands, signs)
         if text not in _EXAMPLE_TEXTS and is_held_out(text) == held_out:
-            return Problem(text, _value(operands, signs))
+            return ArithmeticProblem(text, _value(operands, signs))
 
 
-def draw_by_answer(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+def draw_by_answer(
+    place: float, shape: Shape, rng: random.Random, *, held_out: bool
+) -> ArithmeticProblem:
     """Draw several random problems, sort them by answer, and return the one at `place`.
 
     With evenly spread places this has the distribution of `draw_problem`, but the answers of
@@ -113,14 +115,14 @@ def draw_by_answer(place: float, shape: Shape, rng: random.Random, *, held_out: 
 
 
 @functools.cache
-def listed_held_out(shape: Shape) -> tuple[Problem, ...]:
+def listed_held_out(shape: Shape) -> tuple[ArithmeticProblem, ...]:
     """Return every held-out problem of the shape in a fixed order, or () if they are too many."""
     if shape.space() > _LISTABLE:
         return ()
     operands = itertools.product(range(shape.largest + 1), repeat=shape.terms)
     signs = list(itertools.product(shape.operators, repeat=shape.terms - 1))
     return tuple(
-        Problem(text, _value(o, s))
+        ArithmeticProblem(text, _value(o, s))
         for o in operands
         for s in signs
         if (text := _written(o, s)) not in _EXAMPLE_TEXTS and is_held_out(text)

@@ -12,7 +12,7 @@ from grpo_env_besiege.geometry import Placed, add, ground_shift, turn
 from grpo_env_besiege.levels import Place
 from grpo_env_besiege.physics import Physics
 from grpo_env_besiege.terrain import world
-from grpo_env_besiege.tree import Block
+from grpo_env_besiege.tree import MachineBlock
 from grpo_env_besiege.validity import Machine
 
 SHRINK = 0.98
@@ -22,7 +22,7 @@ _STANDS = 1  # cm above the ground; the original drops its machines from 50
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RigidGroup:
     """Blocks that move as one body of the simulation."""
 
     body: Any
@@ -31,7 +31,7 @@ class Group:
     """The body's name."""
     origin: Place
     """Where the body's origin is before anything moves."""
-    on: Group | None = None
+    on: RigidGroup | None = None
     """The group that a mount is held to; None for other groups."""
 
 
@@ -71,13 +71,13 @@ class Assembly:
     """The constants of the simulated world."""
     shift: tuple[float, float, float] = field(init=False)
     """From places in the machine to places in the world, in cm."""
-    groups: list[Group] = field(default_factory=list)
+    groups: list[RigidGroup] = field(default_factory=list)
     """All groups."""
-    bases: list[Group] = field(default_factory=list)
+    bases: list[RigidGroup] = field(default_factory=list)
     """For each block, the group that carries it."""
-    tips: list[Group] = field(default_factory=list)
+    tips: list[RigidGroup] = field(default_factory=list)
     """For each block, the group that moves with its far side, to which others attach."""
-    loose: list[Group] = field(default_factory=list)
+    loose: list[RigidGroup] = field(default_factory=list)
     """Groups that are not joined to the machine."""
     power: list[float] = field(default_factory=list)
     """The target of each motor once there is power."""
@@ -99,7 +99,7 @@ class Assembly:
         x, y, z = ((value + shift) / 100 for value, shift in zip(at, self.shift, strict=True))
         return world((x, y, z))
 
-    def carrier(self, block: Block, which: int = 0) -> Group:
+    def carrier(self, block: MachineBlock, which: int = 0) -> RigidGroup:
         """Return the group that the block's end number `which` is attached to.
 
         The far end of a rotating block stands still; its sides turn.
@@ -108,21 +108,23 @@ class Assembly:
         stands = BLOCKS[self.machine.tree[end.parent].type].motion == "spin" and end.point == 0
         return (self.bases if stands else self.tips)[end.parent]
 
-    def free_group(self, at: Place, *, on: Group | None = None) -> Group:
+    def free_group(self, at: Place, *, on: RigidGroup | None = None) -> RigidGroup:
         """Add a group that is not attached to anything."""
         name = self.name("body")
-        group = Group(self.spec.worldbody.add_body(name=name, pos=at), name, at, on)
+        group = RigidGroup(self.spec.worldbody.add_body(name=name, pos=at), name, at, on)
         group.body.add_freejoint()
         self.groups.append(group)
         return group
 
-    def moving_group(self, carrier: Group, at: Place, joint: Joint) -> tuple[Group, str]:
+    def moving_group(self, carrier: RigidGroup, at: Place, joint: Joint) -> tuple[RigidGroup, str]:
         """Add a group on a joint, and return it with the joint's name.
 
         It does not collide with the group that carries it.
         """
         name = self.name("body")
-        group = Group(carrier.body.add_body(name=name, pos=apart(at, carrier.origin)), name, at)
+        group = RigidGroup(
+            carrier.body.add_body(name=name, pos=apart(at, carrier.origin)), name, at
+        )
         name = self.name("joint")
         body_joint = group.body.add_joint(
             name=name, type=joint.kind, axis=joint.axis, armature=0.01
@@ -136,7 +138,7 @@ class Assembly:
         self.groups.append(group)
         return group, name
 
-    def mount(self, number: int, carrier: Group, at: Place, *, force: float) -> Group:
+    def mount(self, number: int, carrier: RigidGroup, at: Place, *, force: float) -> RigidGroup:
         """Return the group on which block `number` is mounted.
 
         It is the carrier itself, or, if mounts can break, a new group that a link of limited
@@ -152,7 +154,7 @@ class Assembly:
         self.mounts.append(Mount(self.weld(carrier, group), number, force))
         return group
 
-    def weld(self, a: Group, b: Group) -> str:
+    def weld(self, a: RigidGroup, b: RigidGroup) -> str:
         """Join two groups rigidly, and return the link's name."""
         name = self.name("weld")
         link = self.spec.add_equality(
@@ -168,7 +170,13 @@ class Assembly:
         return name
 
     def solid(
-        self, group: Group, kind: Any, at: Place, size: tuple[float, ...], mass: float, **more: Any
+        self,
+        group: RigidGroup,
+        kind: Any,
+        at: Place,
+        size: tuple[float, ...],
+        mass: float,
+        **more: Any,
     ) -> Any:
         """Add a geom to a group, at a place given in the world's axes."""
         friction = [self.physics.block_friction, 0.005, 0.0001]
@@ -181,7 +189,9 @@ class Assembly:
             **more,
         )
 
-    def box(self, group: Group, placed: Placed, middle: Vector, size: Vector, mass: float) -> None:
+    def box(
+        self, group: RigidGroup, placed: Placed, middle: Vector, size: Vector, mass: float
+    ) -> None:
         """Add a box to a group, with middle and size (cm) given in the block's own axes."""
         x, y, z = (abs(length) * SHRINK / 200 for length in turn(size, placed.facing))
         self.solid(group, mujoco.mjtGeom.mjGEOM_BOX, self.spot(placed, middle), (z, x, y), mass)
@@ -225,6 +235,6 @@ def direction(facing: Facing) -> Place:
     return world((float(x), float(y), float(z)))
 
 
-def kind_of(block: Block) -> BlockType:
+def kind_of(block: MachineBlock) -> BlockType:
     """Return the type of a block."""
     return BLOCKS[block.type]

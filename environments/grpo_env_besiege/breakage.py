@@ -7,10 +7,10 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from grpo_env_besiege.model import Array, Model
+from grpo_env_besiege.model import Array, CompiledMachine
 
 
-def break_mounts(model: Model, data: Any, broken: tuple[int, ...]) -> tuple[int, ...]:
+def break_mounts(model: CompiledMachine, data: Any, broken: tuple[int, ...]) -> tuple[int, ...]:
     """Switch overloaded links off, and return the blocks that have come off so far."""
     if not model.mounts:
         return broken
@@ -25,7 +25,7 @@ def break_mounts(model: Model, data: Any, broken: tuple[int, ...]) -> tuple[int,
     return (*broken, *newly_broken)
 
 
-def held_bodies(model: Model, data: Any) -> Array:
+def held_bodies(model: CompiledMachine, data: Any) -> Array:
     """Return for each body of the machine whether joints and links still connect it to the root."""
     compiled = model.compiled
     own = model.own.tolist()

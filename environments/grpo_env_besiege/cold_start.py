@@ -41,7 +41,7 @@ NAMES = {BEAM: "Wooden block", LOG: "Log"}
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class MachineExample:
     """A machine with its builder's reasoning."""
 
     tree: Tree
@@ -54,7 +54,7 @@ class Example:
 
 def draw_example(
     rng: random.Random, level: Level, *, most: int, least: float, physics: Physics = DEFAULT
-) -> Example | None:
+) -> MachineExample | None:
     """Draw a machine of at most `most` blocks whose score is at least `least`.
 
     Returns:
@@ -72,7 +72,7 @@ def draw_example(
     return None
 
 
-def _design(level: Level) -> Callable[[random.Random], Example]:
+def _design(level: Level) -> Callable[[random.Random], MachineExample]:
     """Return the function that draws machines for this level.
 
     The hoop needs rubber bands: none of the drawn arms on a turning block throws through it in
@@ -83,7 +83,7 @@ def _design(level: Level) -> Callable[[random.Random], Example]:
     return _band_catapult if level.goal is not None and level.goal.kind == "hoop" else _catapult
 
 
-def answer_of(example: Example, *, short: bool) -> str:
+def answer_of(example: MachineExample, *, short: bool) -> str:
     """Write an example in the form that the prompt asks for; if `short`, only the machine."""
     if short:
         return compact(example.tree)
@@ -98,7 +98,7 @@ def compact(tree: Tree) -> str:
     return json.dumps(json.loads(to_json(tree)), separators=(",", ":"))
 
 
-def _car(rng: random.Random) -> Example:
+def _car(rng: random.Random) -> MachineExample:
     """Draw a car: beams before and behind the root, and wheels on both sides of some of them."""
     kinds = [rng.choice((BEAM, LOG)) for _ in range(rng.randint(2, 3))]
     blocks: list[tuple[str | int, ...]] = []
@@ -125,14 +125,14 @@ def _car(rng: random.Random) -> Example:
         "Wheels are 2 m across: on one side they have to be 2 m apart, or they overlap."
     )
     thoughts += "\nA Ballast on the root presses the wheels on the road." if heavy else ""
-    return Example(
+    return MachineExample(
         built(*blocks),
         thoughts,
         f"A car with {2 * len(pairs)} powered wheels on a frame of {len(kinds)} beams.",
     )
 
 
-def _catapult(rng: random.Random) -> Example:
+def _catapult(rng: random.Random) -> MachineExample:
     """Draw a catapult with a rotor.
 
     It is a cross of logs, a tower, and an arm on a turning block with a container at its end.
@@ -163,12 +163,12 @@ def _catapult(rng: random.Random) -> Example:
     thoughts += (
         f"\n{weights} Ballast blocks on the ends of the base hold it down." if weights else ""
     )
-    return Example(
+    return MachineExample(
         built(*blocks), thoughts, f"A catapult with an arm of {length} m on a turning block."
     )
 
 
-def _band_catapult(rng: random.Random) -> Example:
+def _band_catapult(rng: random.Random) -> MachineExample:
     """Draw a catapult with rubber bands.
 
     It is a cross of logs, an arm on a hinge, and a post before it whose rubber bands pull the arm
@@ -198,7 +198,7 @@ def _band_catapult(rng: random.Random) -> Example:
     thoughts += (
         f"\n{len(heavy)} Ballast blocks on the ends of the base hold it down." if heavy else ""
     )
-    return Example(
+    return MachineExample(
         built(*blocks),
         thoughts,
         "A catapult whose arm is on a hinge and pulled by four rubber bands.",

@@ -8,7 +8,6 @@ of a valid machine's run, or 0.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,13 +27,14 @@ from grpo_core import (
     reaches,
 )
 from grpo_env_besiege.cold_start import answer_of, compact, draw_example
-from grpo_env_besiege.levels import LEVELS, Family, Level
+from grpo_env_besiege.feedback import feedback
+from grpo_env_besiege.levels import LEVELS, Family
 from grpo_env_besiege.measure import Measured, measure
 from grpo_env_besiege.physics import DEFAULT, varied
 from grpo_env_besiege.prompts import prompt
 from grpo_env_besiege.score import Formula, unfit
-from grpo_env_besiege.tree import MAX_BLOCKS, Fault, Stage
-from grpo_env_besiege.validity import Checked, check
+from grpo_env_besiege.tree import MAX_BLOCKS, MachineFault, Stage
+from grpo_env_besiege.validity import CheckedMachine, check
 
 HIGHEST = 1000.0
 """Upper limit of the performance; no honest machine gets near it."""
@@ -50,7 +50,7 @@ WON = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class BesiegeConfig:
     """Settings of the environments."""
 
     prompt: Literal["full", "short"] = "full"
@@ -87,7 +87,7 @@ class Order:
 class _Machines(Environment[Order]):
     """Base class of the three environments."""
 
-    Config = Config
+    Config = BesiegeConfig
     family: ClassVar[Family]
     parts: ClassVar[Mapping[str, float]] = {
         "file": 0.0,
@@ -102,7 +102,7 @@ class _Machines(Environment[Order]):
     open_ended = True
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        given: Config = Config() if config is None else config
+        given: BesiegeConfig = BesiegeConfig() if config is None else config
         if (
             given.turns < 1 or not 0 < given.most < math.inf or not 0 <= given.threshold < math.inf
         ):  # nan is in no range
@@ -216,7 +216,9 @@ class _Machines(Environment[Order]):
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
         return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
 
-    def _check_and_measure(self, task: Task[Order], text: str) -> tuple[Checked, Measured | None]:
+    def _check_and_measure(
+        self, task: Task[Order], text: str
+    ) -> tuple[CheckedMachine, Measured | None]:
         """Return the answer's machine, and its run if it can be built and the level allows it."""
         level = LEVELS[task.data.level]
         checked = _check(text, task.data)
@@ -255,7 +257,7 @@ class Delivery(_Machines):
     family = "delivery"
 
 
-def _check(text: str, order: Order) -> Checked:
+def _check(text: str, order: Order) -> CheckedMachine:
     """Read the machine of an answer, and check it, the rules of its task included."""
     checked = check(text)
     if checked.machine is None or checked.faults:
@@ -264,39 +266,8 @@ def _check(text: str, order: Order) -> Checked:
     if blocks > order.most:
         faults = (
             *faults,
-            Fault("task", f"the machine has {blocks} blocks; at most {order.most} are asked for"),
+            MachineFault(
+                "task", f"the machine has {blocks} blocks; at most {order.most} are asked for"
+            ),
         )
-    return Checked(checked.machine, faults)
-
-
-def feedback(level: Level, checked: Checked, measured: Measured | None) -> str:
-    """Write the simulator's message to the policy after a turn."""
-    if measured is None:
-        faults = "\n".join(f"- {fault}" for fault in checked.faults[:8])
-        return (
-            f"The machine cannot be built:\n{faults}\n"
-            "Mend it, and answer with the whole machine again."
-        )
-    score = measured.score
-    sentences = [f"The machine was built and ran for {level.seconds:g} s."]
-    if level.family == "catapult":
-        sentences.append(
-            f"The boulder flew {score.distance:.1f} m forward and rose by {score.height:.1f} m."
-        )
-    else:
-        mover = "It moved" if level.family == "car" else "The ball moved"
-        sentences.append(f"{mover} {score.distance:.1f} m forward.")
-    sentences += [f"It is worth nothing: {reason}." for reason in score.reasons]
-    places = measured.trajectory.frames[:: max(1, len(measured.trajectory.frames) // 5)]
-    sentences.append(
-        "The root was at (x, y, z): "
-        + "; ".join(
-            f"{frame.seconds:g} s {_format_place(frame.blocks[0].middle)}" for frame in places
-        )
-        + "."
-    )
-    return " ".join([*sentences, "Improve it, and answer with the whole machine again."])
-
-
-def _format_place(place: Sequence[float]) -> str:
-    return json.dumps([round(value, 1) for value in place])
+    return CheckedMachine(checked.machine, faults)

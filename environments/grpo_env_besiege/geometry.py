@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing, Vector
-from grpo_env_besiege.tree import Block, Tree
+from grpo_env_besiege.tree import MachineBlock, Tree
 
 CLEARANCE = 50
 """The original sets a machine down with its lowest corner at this height (cm) and its bounding box
@@ -45,7 +45,7 @@ def place(tree: Tree) -> tuple[Placed, ...]:
     return tuple(places)
 
 
-def point_of(block: Block, placed: Placed, point: int) -> tuple[Vector, Facing]:
+def point_of(block: MachineBlock, placed: Placed, point: int) -> tuple[Vector, Facing]:
     """Return where a point of a placed block is, and where it faces."""
     own = BLOCKS[block.type].points[point]
     return add(placed.at, turn(own.at, placed.facing)), TURNED[placed.facing][own.side]
@@ -68,7 +68,7 @@ def add(a: Vector, b: Vector) -> Vector:
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
 
 
-def _placed(block: Block, ends: Sequence[tuple[Vector, Facing]]) -> Placed:
+def _placed(block: MachineBlock, ends: Sequence[tuple[Vector, Facing]]) -> Placed:
     at, facing = ends[0] if ends else ((0, 0, 0), "z+")
     if len(ends) == 2:
         to = ends[1][0]

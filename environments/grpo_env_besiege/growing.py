@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection
 
 from grpo_env_besiege.blocks import BLOCKS, ROOT
-from grpo_env_besiege.tree import Block, End, Tree
+from grpo_env_besiege.tree import BlockEnd, MachineBlock, Tree
 from grpo_env_besiege.validity import check_tree
 
 _TRIES = 20
@@ -17,18 +17,21 @@ def grow(rng: random.Random, *, size: int, types: Collection[str]) -> Tree:
 
     It has fewer blocks if there were not enough free places in 20 tries for each block.
     """
-    tree: Tree = (Block(ROOT),)
+    tree: Tree = (MachineBlock(ROOT),)
     kinds = sorted(set(types) - {ROOT})
     for _ in range(_TRIES * size):
         if len(tree) == size:
             break
         kind = rng.choice(kinds)
-        grown = (*tree, Block(kind, tuple(_draw_end(rng, tree) for _ in range(BLOCKS[kind].ends))))
+        grown = (
+            *tree,
+            MachineBlock(kind, tuple(_draw_end(rng, tree) for _ in range(BLOCKS[kind].ends))),
+        )
         if check_tree(grown).valid:
             tree = grown
     return tree
 
 
-def _draw_end(rng: random.Random, tree: Tree) -> End:
+def _draw_end(rng: random.Random, tree: Tree) -> BlockEnd:
     parent = rng.choice([number for number, block in enumerate(tree) if BLOCKS[block.type].points])
-    return End(parent, rng.randrange(len(BLOCKS[tree[parent].type].points)))
+    return BlockEnd(parent, rng.randrange(len(BLOCKS[tree[parent].type].points)))

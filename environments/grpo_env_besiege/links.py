@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import mujoco
 
-from grpo_env_besiege.assembly import Assembly, Group, apart, kind_of
+from grpo_env_besiege.assembly import Assembly, RigidGroup, apart, kind_of
 from grpo_env_besiege.blocks import AXES, Facing, Vector
 from grpo_env_besiege.geometry import Placed, point_of
 from grpo_env_besiege.levels import Place
-from grpo_env_besiege.tree import Block, Tree
+from grpo_env_besiege.tree import MachineBlock, Tree
 
 _BRACE, _WINCH = "7", "45"
 _CAN_JOIN = frozenset(
@@ -19,7 +19,9 @@ _CAN_JOIN = frozenset(
 )
 
 
-def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def link(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a block between two others: half of its mass at each end, and what it does to them.
 
     Within a single group it has nothing to hold. Its numbers and returned groups are those of
@@ -46,7 +48,10 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
 
 
 def _pull(
-    assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]
+    assembly: Assembly,
+    block: MachineBlock,
+    groups: tuple[RigidGroup, RigidGroup],
+    ends: tuple[Place, Place],
 ) -> None:
     """Add a rope between two sites.
 

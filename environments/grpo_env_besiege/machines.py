@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grpo_env_besiege.tree import Block, End, Tree
+from grpo_env_besiege.tree import BlockEnd, MachineBlock, Tree
 
 
 def tree(*blocks: tuple[str | int, ...]) -> Tree:
@@ -13,11 +13,14 @@ def tree(*blocks: tuple[str | int, ...]) -> Tree:
     Args:
         blocks: Each is (type, parent, point), or (type, parent a, point a, parent b, point b).
     """
-    built = [Block("0")]
+    built = [MachineBlock("0")]
     for kind, *numbers in blocks:
         ends = [int(number) for number in numbers]
         built.append(
-            Block(str(kind), tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
+            MachineBlock(
+                str(kind),
+                tuple(BlockEnd(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)),
+            )
         )
     return tuple(built)
 

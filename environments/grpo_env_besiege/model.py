@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from grpo_env_besiege.assembly import Assembly, Group, Mount, apart, kind_of
+from grpo_env_besiege.assembly import Assembly, Mount, RigidGroup, apart, kind_of
 from grpo_env_besiege.levels import Level, Place
 from grpo_env_besiege.links import close_loops, link
 from grpo_env_besiege.parts import PARTS
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CompiledMachine:
     """A compiled model."""
 
     compiled: Any
@@ -43,7 +43,7 @@ class Model:
     """Id of the body of the level's ball, if there is one."""
 
 
-def build(machine: Machine, level: Level, physics: Physics) -> Model:
+def build(machine: Machine, level: Level, physics: Physics) -> CompiledMachine:
     """Build and compile the model of a machine in a level."""
     assembly = Assembly(mujoco.MjSpec(), machine, physics)
     add_terrain(assembly.spec, level, physics)
@@ -59,7 +59,7 @@ def build(machine: Machine, level: Level, physics: Physics) -> Model:
     own = np.array(
         [_body(compiled, group.name) for group in assembly.groups if group.name not in loose]
     )
-    return Model(
+    return CompiledMachine(
         compiled=compiled,
         bodies=np.array([_body(compiled, group.name) for group, _ in spots]),
         middles=np.array([middle for _, middle in spots]),
@@ -72,7 +72,7 @@ def build(machine: Machine, level: Level, physics: Physics) -> Model:
     )
 
 
-def _spot(assembly: Assembly, number: int) -> tuple[Group, Place]:
+def _spot(assembly: Assembly, number: int) -> tuple[RigidGroup, Place]:
     """Return the group in which a block is observed, and the block's middle in that group."""
     block, placed = assembly.machine.tree[number], assembly.machine.placed[number]
     motion = kind_of(block).motion

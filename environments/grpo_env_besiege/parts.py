@@ -11,12 +11,12 @@ from typing import Any
 
 import mujoco
 
-from grpo_env_besiege.assembly import SHRINK, Assembly, Group, Joint, direction, kind_of
+from grpo_env_besiege.assembly import SHRINK, Assembly, Joint, RigidGroup, direction, kind_of
 from grpo_env_besiege.blocks import POWERED, TURNED, Facing, Motion, Side
 from grpo_env_besiege.geometry import Placed
-from grpo_env_besiege.tree import Block
+from grpo_env_besiege.tree import MachineBlock
 
-Part = Callable[[Assembly, int, Block, Placed], tuple[Group, Group]]
+Part = Callable[[Assembly, int, MachineBlock, Placed], tuple[RigidGroup, RigidGroup]]
 """A function that adds a block. It returns two groups: the one that carries the block, and the one
 with which other blocks that are attached to it move."""
 
@@ -35,7 +35,9 @@ def _spin_sign(facing: Facing) -> float:
     return 1.0 if facing == "x-" else -1.0
 
 
-def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def rigid(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a block that is part of its parent's group; the root begins a group."""
     own = kind_of(block)
     if block.ends:
@@ -50,7 +52,9 @@ def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     return group, group
 
 
-def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def wheel(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a wheel, with a motor if it is powered and stands on a side."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
@@ -75,7 +79,9 @@ def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     return base, group
 
 
-def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def spin(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a rotating block: a housing that stands still, and a driven core that turns its sides."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
@@ -99,7 +105,9 @@ def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
         limit: Largest angle in radians; None for no limit.
     """
 
-    def part(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    def part(
+        assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+    ) -> tuple[RigidGroup, RigidGroup]:
         own, physics = kind_of(block), assembly.physics
         base = _mounted(assembly, number, block, placed)
         assembly.box(base, placed, (0, 0, 25), (100, 100, 50), own.mass / 2)
@@ -121,7 +129,9 @@ def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
     return part
 
 
-def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def spring(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a suspension: two halves that slide against a spring."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
@@ -138,7 +148,9 @@ def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
     return base, group
 
 
-def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def piston(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a piston, which moves by its stroke: a retracted one out, the other one in."""
     own, physics = kind_of(block), assembly.physics
     long = block.type == _PISTON
@@ -161,7 +173,9 @@ def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
     return base, group
 
 
-def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def bowl(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a container: a floor and four low rails, so that a boulder lies in it and can leave."""
     own = kind_of(block)
     group = assembly.carrier(block)
@@ -175,7 +189,9 @@ def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     return group, group
 
 
-def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+def loose(
+    assembly: Assembly, number: int, block: MachineBlock, placed: Placed
+) -> tuple[RigidGroup, RigidGroup]:
     """Add a ball that is joined to nothing."""
     own = kind_of(block)
     middle = assembly.spot(placed, own.middle)
@@ -185,7 +201,7 @@ def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     return group, group
 
 
-def _mounted(assembly: Assembly, number: int, block: Block, placed: Placed) -> Group:
+def _mounted(assembly: Assembly, number: int, block: MachineBlock, placed: Placed) -> RigidGroup:
     return assembly.mount(
         number,
         assembly.carrier(block),

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from grpo_core.extract import JSON_LABELS, NoAnswer, find_json, parse_json
-from grpo_env_besiege.tree import Fault
+from grpo_env_besiege.tree import MachineFault
 
 MAX_CHARS = 40_000
 MAX_DEPTH = 4
@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 
 
-def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
+def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[MachineFault, ...]]:
     """Read the list of blocks of the machine; `find_json` says where it stands.
 
     It may be JSON or a Python literal. The original reads the first ```json block.
@@ -34,18 +34,20 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
     """
     if len(text) > MAX_CHARS:
         return [], (
-            Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),
+            MachineFault(
+                "file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"
+            ),
         )
     block = find_json(text, languages=LANGUAGES)
     if isinstance(block, NoAnswer):
-        return [], (Fault("file", block.reason),)
+        return [], (MachineFault("file", block.reason),)
     content = block.content.strip()
     parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(
         _as_json(content), max_depth=MAX_DEPTH
     )
     if parsed is None:
         return [], (
-            Fault(
+            MachineFault(
                 "file",
                 "the answer is not valid JSON: write the list of blocks between ```json and ```",
             ),
@@ -53,14 +55,14 @@ def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
     entries = parsed.value
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return [], (
-            Fault(
+            MachineFault(
                 "file",
                 "the JSON has to be a list of objects, one for each block; "
                 f"found {_describe_kind(entries)}",
             ),
         )
     if not entries:
-        return [], (Fault("file", "the list of blocks is empty; it begins with the root"),)
+        return [], (MachineFault("file", "the list of blocks is empty; it begins with the root"),)
     return entries, ()
 
 

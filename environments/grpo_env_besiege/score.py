@@ -30,7 +30,7 @@ from typing import Literal
 from grpo_env_besiege.blocks import BLOCKS, BOULDER
 from grpo_env_besiege.levels import Goal, Level, Place
 from grpo_env_besiege.trajectory import Flight, Frame, Trajectory
-from grpo_env_besiege.tree import Fault, Tree
+from grpo_env_besiege.tree import MachineFault, Tree
 
 Formula = Literal["paper", "code"]
 HIGH = 3.0
@@ -61,17 +61,17 @@ class Score:
     """Why `value` is 0 although the machine ran."""
 
 
-def unfit(tree: Tree, level: Level) -> tuple[Fault, ...]:
+def unfit(tree: Tree, level: Level) -> tuple[MachineFault, ...]:
     """Return the faults of an otherwise valid machine against the rules of the level."""
     faults = [
-        Fault("task", f"a {BLOCKS[block.type].name} is not allowed in {level.name}", number)
+        MachineFault("task", f"a {BLOCKS[block.type].name} is not allowed in {level.name}", number)
         for number, block in enumerate(tree)
         if block.type not in level.allowed
     ]
     boulders = sum(block.type == BOULDER for block in tree)
     if level.family == "catapult" and boulders != 1:
         faults.append(
-            Fault("task", f"the machine has {boulders} boulders; it has to have exactly one")
+            MachineFault("task", f"the machine has {boulders} boulders; it has to have exactly one")
         )
     return tuple(faults)
 

@@ -15,7 +15,7 @@ import numpy as np
 from grpo_env_besiege.blocks import BOULDER
 from grpo_env_besiege.breakage import break_mounts, held_bodies
 from grpo_env_besiege.levels import Level, Place
-from grpo_env_besiege.model import Model, build
+from grpo_env_besiege.model import CompiledMachine, build
 from grpo_env_besiege.physics import DEFAULT, Physics
 from grpo_env_besiege.terrain import game
 from grpo_env_besiege.trajectory import Flight, Frame, Pose, Trajectory
@@ -80,7 +80,7 @@ def _simulate(machine: Machine, level: Level, *, physics: Physics) -> Trajectory
 
 
 def _run(
-    machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics
+    machine: Machine, model: CompiledMachine, data: Any, *, level: Level, physics: Physics
 ) -> Trajectory:
     watch = _watch(machine)
     frames = [_frame(model, data, 0.0, ())]
@@ -129,7 +129,7 @@ def _fault_of(data: Any) -> str | None:
     return None
 
 
-def _frame(model: Model, data: Any, seconds: float, broken: tuple[int, ...]) -> Frame:
+def _frame(model: CompiledMachine, data: Any, seconds: float, broken: tuple[int, ...]) -> Frame:
     # After a step, the positions of bodies are still those before it.
     mujoco.mj_kinematics(model.compiled, data)
     mujoco.mj_comPos(model.compiled, data)
@@ -150,19 +150,19 @@ def _pose(place: list[float], turn: list[float]) -> Pose:
     return Pose((place[0], place[1], place[2]), (turn[0], turn[1], turn[2], turn[3]))
 
 
-def _middle(model: Model, data: Any, block: int) -> Place:
+def _middle(model: CompiledMachine, data: Any, block: int) -> Place:
     """Return the middle of a boulder, which is its body's origin."""
     return game(data.xpos[model.bodies[block]])
 
 
-def _centre(model: Model, data: Any) -> Place:
+def _centre(model: CompiledMachine, data: Any) -> Place:
     """Return the centre of the machine's mass."""
     if not model.mounts:
         return game(data.subtree_com[model.root])
     return game(model.masses @ data.xipos[model.own] / model.masses.sum())
 
 
-def _held(model: Model, data: Any, broken: Sequence[int]) -> float:
+def _held(model: CompiledMachine, data: Any, broken: Sequence[int]) -> float:
     """Return the share of the machine's mass that still holds together with the root."""
     return (
         float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0

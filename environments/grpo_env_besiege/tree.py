@@ -29,7 +29,7 @@ _MAX_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class BlockEnd:
     """A point of an earlier block, to which a block is attached."""
 
     parent: int
@@ -37,20 +37,20 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MachineBlock:
     """A block; its number is its index in the tree."""
 
     type: str
     """Id of the block's type."""
-    ends: tuple[End, ...] = ()
+    ends: tuple[BlockEnd, ...] = ()
     """None for the root, two for a block between two others, one for every other block."""
 
 
-Tree = tuple[Block, ...]
+Tree = tuple[MachineBlock, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MachineFault:
     """A reason why a machine is not valid."""
 
     stage: Stage
@@ -64,66 +64,70 @@ class Fault:
         return self.reason if self.block is None else f"block {self.block}: {self.reason}"
 
 
-def read_tree(entries: Sequence[dict[str, Any]]) -> tuple[Tree, tuple[Fault, ...]]:
+def read_tree(entries: Sequence[dict[str, Any]]) -> tuple[Tree, tuple[MachineFault, ...]]:
     """Read a tree, and return it with the faults of its structure.
 
     A block that is attached to an illegal block is illegal, too.
     """
     if len(entries) > MAX_BLOCKS:
         return (), (
-            Fault(
+            MachineFault(
                 "structure",
                 f"the machine has {len(entries)} blocks; at most {MAX_BLOCKS} are allowed",
             ),
         )
-    tree: list[Block] = []
-    faults: dict[int, Fault] = {}
+    tree: list[MachineBlock] = []
+    faults: dict[int, MachineFault] = {}
     for number, entry in enumerate(entries):
         block, reason = _read_block(entry, number)
         tree.append(block)
         reason = reason or next(_end_faults(block, number, tree, faults), None)
         if reason is not None:
-            faults[number] = Fault("structure", reason, number)
+            faults[number] = MachineFault("structure", reason, number)
     return tuple(tree), tuple(faults.values())
 
 
-def _read_block(entry: dict[str, Any], number: int) -> tuple[Block, str | None]:
+def _read_block(entry: dict[str, Any], number: int) -> tuple[MachineBlock, str | None]:
     """Return the block and None, or a block that is attached nowhere and the reason."""
     keys = next((keys for keys in SPELLINGS if entry.keys() == set(keys)), None)
     if keys is None:
         return (
-            Block(""),
+            MachineBlock(""),
             f"its keys are {_abbreviate(list(entry))}; a block has {', '.join(SPELLINGS[0])}, "
             f"or {', '.join(SPELLINGS[1][2:])}",
         )
     kind = str(entry[keys[0]]) if type(entry[keys[0]]) in (int, str) else None
     if kind is None or kind not in BLOCKS:
-        return Block(""), f"there is no type {_abbreviate(entry[keys[0]])}"
+        return MachineBlock(""), f"there is no type {_abbreviate(entry[keys[0]])}"
     numbers = [_parse_integer(entry[key]) for key in keys[1:]]
     for key, value in zip(keys[1:], numbers, strict=True):
         if value is None:
-            return Block(kind), f"{key} has to be a whole number; found {_abbreviate(entry[key])}"
+            return MachineBlock(
+                kind
+            ), f"{key} has to be a whole number; found {_abbreviate(entry[key])}"
     order, *ends = (value for value in numbers if value is not None)
     if order != number:
         return (
-            Block(kind),
+            MachineBlock(kind),
             f"its {keys[1]} is {order}; blocks are numbered in build order, "
             f"so this one is {number}",
         )
-    block = Block(kind, tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
+    block = MachineBlock(
+        kind, tuple(BlockEnd(*pair) for pair in zip(ends[::2], ends[1::2], strict=True))
+    )
     if number > 0:
         return block, None
-    if block != Block(ROOT, (End(-1, -1),)):
+    if block != MachineBlock(ROOT, (BlockEnd(-1, -1),)):
         return (
-            Block(kind),
+            MachineBlock(kind),
             f"the first block is the root: type {ROOT}, {keys[1]} 0, parent -1, {keys[-1]} -1; "
             f"found {_abbreviate(entry)}",
         )
-    return Block(ROOT), None
+    return MachineBlock(ROOT), None
 
 
 def _end_faults(
-    block: Block, number: int, tree: Sequence[Block], faults: dict[int, Fault]
+    block: MachineBlock, number: int, tree: Sequence[MachineBlock], faults: dict[int, MachineFault]
 ) -> Iterator[str]:
     """Yield what is wrong with the places where a block is attached."""
     if number == 0 or not block.ends:
@@ -160,6 +164,8 @@ def to_json(tree: Tree) -> str:
     lines = []
     for number, block in enumerate(tree):
         keys = SPELLINGS[1] if len(block.ends) == 2 else SPELLINGS[0]
-        ends = [value for end in block.ends or (End(-1, -1),) for value in (end.parent, end.point)]
+        ends = [
+            value for end in block.ends or (BlockEnd(-1, -1),) for value in (end.parent, end.point)
+        ]
         lines.append(json.dumps(dict(zip(keys, (block.type, number, *ends), strict=True))))
     return "[\n" + ",\n".join(lines) + "\n]"

@@ -12,7 +12,7 @@ from itertools import combinations
 from grpo_env_besiege.blocks import BLOCKS
 from grpo_env_besiege.geometry import Placed, bounds, place
 from grpo_env_besiege.reading import read_entries
-from grpo_env_besiege.tree import Block, Fault, Stage, Tree, read_tree
+from grpo_env_besiege.tree import MachineBlock, MachineFault, Stage, Tree, read_tree
 
 LIMITS = (("wide (x)", 1700), ("high (y)", 950), ("long (z)", 1700))
 _CONTAINER = "30"
@@ -29,13 +29,13 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedMachine:
     """An answer's machine and its faults."""
 
     machine: Machine | None
     """The machine, even if it is too large or overlaps itself; None if the file or the structure is
     at fault."""
-    faults: tuple[Fault, ...]
+    faults: tuple[MachineFault, ...]
     """What is wrong with the machine."""
 
     @property
@@ -51,32 +51,32 @@ class Checked:
         return reached and stage not in stages
 
 
-def check(text: str) -> Checked:
+def check(text: str) -> CheckedMachine:
     """Read an answer and check the machine in it."""
     entries, faults = read_entries(text)
     if faults:
-        return Checked(None, faults)
+        return CheckedMachine(None, faults)
     tree, faults = read_tree(entries)
-    return Checked(None, faults) if faults else check_tree(tree)
+    return CheckedMachine(None, faults) if faults else check_tree(tree)
 
 
-def check_tree(tree: Tree) -> Checked:
+def check_tree(tree: Tree) -> CheckedMachine:
     """Check size and overlap of a tree whose structure is valid."""
     machine = Machine(tree, place(tree))
-    return Checked(machine, (*_too_large(machine.placed), *_overlaps(tree, machine.placed)))
+    return CheckedMachine(machine, (*_too_large(machine.placed), *_overlaps(tree, machine.placed)))
 
 
-def _too_large(placed: Sequence[Placed]) -> Iterator[Fault]:
+def _too_large(placed: Sequence[Placed]) -> Iterator[MachineFault]:
     low, high = bounds(placed)
     for (name, most), start, end in zip(LIMITS, low, high, strict=True):
         if end - start > most:
-            yield Fault(
+            yield MachineFault(
                 "size",
                 f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed",
             )
 
 
-def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
+def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[MachineFault]:
     """Yield the overlaps of blocks.
 
     Blocks that touch do not overlap. A block that stands directly on a Container may reach into it;
@@ -85,7 +85,7 @@ def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
     solid = [number for number, block in enumerate(placed) if block.to is None]
     for a, b in combinations(solid, 2):
         if _overlap(placed[a], placed[b]) and not _is_in_container(tree[a], tree[b], a):
-            yield Fault(
+            yield MachineFault(
                 "spatial",
                 f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}",
                 b,
@@ -99,5 +99,5 @@ def _overlap(a: Placed, b: Placed) -> bool:
     )
 
 
-def _is_in_container(earlier: Block, later: Block, number: int) -> bool:
+def _is_in_container(earlier: MachineBlock, later: MachineBlock, number: int) -> bool:
     return earlier.type == _CONTAINER and later.ends[0].parent == number

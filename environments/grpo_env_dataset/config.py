@@ -10,7 +10,7 @@ from grpo_core import ConfigError, Harmless
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class DatasetConfig:
     """Settings of the environment: either `path` or `name` says where the rows come from."""
 
     path: str = ""
@@ -48,7 +48,7 @@ class Config:
     `model.thought_tags`)."""
 
 
-def check_config(config: Config) -> None:
+def check_config(config: DatasetConfig) -> None:
     """Check that settings fit together.
 
     Raises:
@@ -60,7 +60,7 @@ def check_config(config: Config) -> None:
             "published dataset"
         )
     for name in ("subset", "split", "eval_split"):
-        if config.path and (value := getattr(config, name)) != getattr(Config(), name):
+        if config.path and (value := getattr(config, name)) != getattr(DatasetConfig(), name):
             raise ConfigError(
                 f"env.{name}={value!r} is about a published dataset, but env.path names a file; "
                 "remove one of them"

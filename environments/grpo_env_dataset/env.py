@@ -44,7 +44,7 @@ from grpo_env_dataset.answers import (
     check_number,
     read_number,
 )
-from grpo_env_dataset.config import Config, check_config
+from grpo_env_dataset.config import DatasetConfig, check_config
 from grpo_env_dataset.own_reward import OwnReward
 from grpo_env_dataset.problems import Problems
 from grpo_env_dataset.prompts import BadPromptError, Prompt
@@ -63,12 +63,12 @@ from grpo_env_dataset.rows import (
 class Dataset(Environment[Row]):
     """Each row is one task; `level` has no effect."""
 
-    Config = Config
+    Config = DatasetConfig
     max_new_tokens = 256
     levels = False
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        given: Config = Config() if config is None else config
+        given: DatasetConfig = DatasetConfig() if config is None else config
         files: dict[str, Any] = {
             name: str(Path(value).expanduser().resolve())
             for name in ("path", "eval_path")
@@ -135,7 +135,7 @@ class Dataset(Environment[Row]):
                 except BadAnswerError as error:
                     problems.add(rows, index, error, self._advice(error))
         problems.refuse()
-        is_named = field not in ("", Config().answer)
+        is_named = field not in ("", DatasetConfig().answer)
         if is_named and not any(field in row for rows in sources for row in rows.rows):
             raise ConfigError(  # in other cases a function of the user's may do without the field
                 f"no row has the field {field!r} that env.answer names; name the field with the "

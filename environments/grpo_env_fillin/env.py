@@ -42,7 +42,7 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class FillInConfig:
     """Settings of the environment."""
 
     path: str = ""
@@ -72,7 +72,7 @@ class Config:
 class FillIn(Environment[Gaps]):
     """The policy answers with a JSON array that holds a text for each gap."""
 
-    Config = Config
+    Config = FillInConfig
     parts: ClassVar[Mapping[str, float]] = {"judge": 1.0, "exact": 0.0}
     needs = frozenset({"judge"})
     timeout_seconds = 120.0
@@ -89,7 +89,7 @@ class FillIn(Environment[Gaps]):
     )
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        given: Config = Config() if config is None else config
+        given: FillInConfig = FillInConfig() if config is None else config
         if not 0 <= given.rate <= 1 or given.span < 0:
             raise ConfigError(
                 f"env.rate={given.rate} has to be a share (0 to 1), and env.span={given.span} a "

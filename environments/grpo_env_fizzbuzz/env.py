@@ -25,7 +25,7 @@ from typing import Any
 from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_fizzbuzz.mistakes import wrong_functions, wrong_games
 from grpo_env_fizzbuzz.numbers import edge_numbers
-from grpo_env_fizzbuzz.rules import Game, Rule
+from grpo_env_fizzbuzz.rules import NumberGame, Rule
 
 WORDS = (
     "Fizz",
@@ -65,7 +65,7 @@ _EXAMPLES = "examples by heart"
 class Numbers(Problem):
     """A problem together with the game that defines its answers."""
 
-    game: Game
+    game: NumberGame
     """The rules that the policy's function has to follow."""
     lowest: int
     """Smallest number that the function is called with."""
@@ -136,7 +136,7 @@ class FizzBuzz(CodeEnvironment[Numbers]):
         return {**functions, _EXAMPLES: lambda *arguments: known.get(arguments, "")}
 
 
-def _draw_game(rng: random.Random, difficulty: int) -> Game:
+def _draw_game(rng: random.Random, difficulty: int) -> NumberGame:
     words = rng.sample(WORDS, 5)
     divisors = rng.sample(range(2, 12), 4)
     divide = [
@@ -147,18 +147,20 @@ def _draw_game(rng: random.Random, difficulty: int) -> Game:
     between = Rule("between", low, words[2], low + rng.randint(5, 25))
     prime = Rule("prime", 0, words[2])
     if difficulty == 1:
-        return Game((Rule("divides", 3, "Fizz"), Rule("divides", 5, "Buzz")))
+        return NumberGame((Rule("divides", 3, "Fizz"), Rule("divides", 5, "Buzz")))
     if difficulty == 2:
-        return Game((Rule("divides", divisors[0], "Fizz"), Rule("divides", divisors[1], "Buzz")))
+        return NumberGame(
+            (Rule("divides", divisors[0], "Fizz"), Rule("divides", divisors[1], "Buzz"))
+        )
     families = {
-        3: Game(tuple(divide[:2])),
-        4: Game(tuple(divide[:3])),
-        5: Game(tuple(divide[:3]), otherwise=words[4]),
-        6: Game(tuple(divide[:3]), joined=False),
-        7: Game((divide[0], digit, between)),
-        8: Game((divide[0], digit, prime), joined=False),
-        9: Game((divide[0], divide[3], digit), listed=True),
-        10: Game(
+        3: NumberGame(tuple(divide[:2])),
+        4: NumberGame(tuple(divide[:3])),
+        5: NumberGame(tuple(divide[:3]), otherwise=words[4]),
+        6: NumberGame(tuple(divide[:3]), joined=False),
+        7: NumberGame((divide[0], digit, between)),
+        8: NumberGame((divide[0], digit, prime), joined=False),
+        9: NumberGame((divide[0], divide[3], digit), listed=True),
+        10: NumberGame(
             (divide[0], digit, prime, divide[3]),
             joined=rng.random() < 0.5,
             otherwise=rng.choice([None, words[4]]),
@@ -168,7 +170,7 @@ def _draw_game(rng: random.Random, difficulty: int) -> Game:
     return families[difficulty]
 
 
-def _example_arguments(game: Game, rng: random.Random) -> list[tuple[int, ...]]:
+def _example_arguments(game: NumberGame, rng: random.Random) -> list[tuple[int, ...]]:
     """Return a number that fulfils a rule and one that fulfils none, or two short ranges."""
     if game.listed:
         return [(start, start + 3) for start in (rng.randint(1, 9), rng.randint(10, 30))]
@@ -189,7 +191,7 @@ def _draw_number(problem: Numbers, rng: random.Random, index: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _candidates(game: Game, lowest: int, least_rules: int) -> Sequence[int]:
+def _candidates(game: NumberGame, lowest: int, least_rules: int) -> Sequence[int]:
     """Return the small numbers that fulfil so many rules, or all if there are none."""
     numbers = range(lowest, _SMALL * 3)
     return [n for n in numbers if sum(r.holds(n) for r in game.rules) >= least_rules] or numbers

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from grpo_env_fizzbuzz.numbers import edge_numbers
-from grpo_env_fizzbuzz.rules import Game, Rule
+from grpo_env_fizzbuzz.rules import NumberGame, Rule
 
 DIVIDES, CONTAINS = "n % {a} == 0", "str({a}) in str(abs(n))"
 BETWEEN = "{a} <= n <= {b}"
@@ -155,7 +155,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class WrongGame:
-    """A game as a policy may have understood it; see `Game`."""
+    """A game as a policy may have understood it; see `NumberGame`."""
 
     conditions: tuple[Condition, ...]
     """The conditions in their order."""
@@ -201,13 +201,13 @@ def _function(parameters: str, expression: str) -> Callable[..., Any]:
 
 
 @lru_cache(maxsize=64)
-def wrong_functions(game: Game, lowest: int) -> Mapping[str, Callable[..., Any]]:
+def wrong_functions(game: NumberGame, lowest: int) -> Mapping[str, Callable[..., Any]]:
     """Return the functions of `wrong_games`, by the name of the mistake."""
     return {mistake: wrong.function() for mistake, wrong in wrong_games(game, lowest).items()}
 
 
 @lru_cache(maxsize=64)
-def wrong_games(game: Game, lowest: int) -> Mapping[str, WrongGame]:
+def wrong_games(game: NumberGame, lowest: int) -> Mapping[str, WrongGame]:
     """Return the ways to play a game wrongly, by the name of the mistake.
 
     Mistakes of which the game shows nothing are left out, such as 1 taken for a prime where 1 has a
@@ -246,7 +246,7 @@ _MUST_SHOW = frozenset(
 """Mistakes, without the rule that they are about, of which every game must show something."""
 
 
-def _made(game: Game, right: WrongGame, lowest: int) -> Iterator[tuple[str, WrongGame]]:
+def _made(game: NumberGame, right: WrongGame, lowest: int) -> Iterator[tuple[str, WrongGame]]:
     """Yield every mistake with the game that it makes."""
     yield from _mistaken_conditions(game, right)
     yield from _mistaken_orders(right)
@@ -264,7 +264,7 @@ def _made(game: Game, right: WrongGame, lowest: int) -> Iterator[tuple[str, Wron
                 yield mistake, replace(right, span=span)
 
 
-def _mistaken_conditions(game: Game, right: WrongGame) -> Iterator[tuple[str, WrongGame]]:
+def _mistaken_conditions(game: NumberGame, right: WrongGame) -> Iterator[tuple[str, WrongGame]]:
     """Yield the mistakes about one rule each."""
     for index, (rule, condition) in enumerate(zip(game.rules, right.conditions, strict=True)):
         before, after = right.conditions[:index], right.conditions[index + 1 :]

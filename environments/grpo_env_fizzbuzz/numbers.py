@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations, islice
 
-from grpo_env_fizzbuzz.rules import Game, Rule
+from grpo_env_fizzbuzz.rules import NumberGame, Rule
 
 _PSEUDOPRIMES = (341, 561, 645, 1387, 1729)
 """Numbers that pass Fermat's test to the base 2 and are no primes."""
@@ -19,7 +19,7 @@ _MEETINGS = 4
 
 
 @lru_cache(maxsize=256)
-def edge_numbers(game: Game, lowest: int) -> tuple[int, ...]:
+def edge_numbers(game: NumberGame, lowest: int) -> tuple[int, ...]:
     """Return numbers at which programs for a game go wrong.
 
     Args:

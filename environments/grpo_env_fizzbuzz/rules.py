@@ -54,7 +54,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class NumberGame:
     """Ordered rules that together give each number a name."""
 
     rules: tuple[Rule, ...]

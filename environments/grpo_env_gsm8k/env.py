@@ -18,7 +18,7 @@ from grpo_core import ConfigError, Environment, Message, Rollout, Services, Task
 from grpo_core.extract import xml_tag
 from grpo_core.rubric import Rubric
 from grpo_env_gsm8k import fixed, legacy
-from grpo_env_gsm8k.records import Problem, from_folder, from_hub
+from grpo_env_gsm8k.records import WordProblem, from_folder, from_hub
 from grpo_env_gsm8k.templates import word_problem
 
 SYSTEM = (
@@ -39,7 +39,7 @@ LOWEST = -3000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class GSM8KConfig:
     """Settings of the environment."""
 
     source: Literal["published", "templates"] = "published"
@@ -55,10 +55,10 @@ class Config:
     """Whether a solved problem precedes the question, for models that do not know the format."""
 
 
-class GSM8K(Environment[Problem]):
+class GSM8K(Environment[WordProblem]):
     """Asks word problems; the published ones of test.jsonl are held out and have no levels."""
 
-    Config = Config
+    Config = GSM8KConfig
     # `parts`, `reward_range` and `levels` belong to each instance, because the reward sets differ.
     parts: Mapping[str, float] = FIXED  # type: ignore[misc]
     reward_range: tuple[float, float]  # type: ignore[misc]
@@ -67,7 +67,7 @@ class GSM8K(Environment[Problem]):
     trusted = True
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        given: Config = Config() if config is None else config
+        given: GSM8KConfig = GSM8KConfig() if config is None else config
         if given.path and given.source == "templates":
             raise ConfigError(
                 "env.path is for the published problems, but env.source=templates makes its own; "
@@ -79,7 +79,7 @@ class GSM8K(Environment[Problem]):
         self._rubric = Rubric(self._functions(), weights=self.parts)
         self.reward_range = (LOWEST, 4.0) if given.rewards == "legacy" else (0.0, 1.0)
         self.levels = given.source == "templates"
-        self._problems: Mapping[str, Sequence[Problem]] = {}
+        self._problems: Mapping[str, Sequence[WordProblem]] = {}
         if given.source == "published":
             self._problems = {
                 split: from_folder(Path(path), split) if path else from_hub(split)
@@ -107,7 +107,7 @@ class GSM8K(Environment[Problem]):
     def size(self, split: Literal["train", "eval"]) -> int | None:
         return len(self._problems[split]) if self._problems else None
 
-    def task(self, key: TaskKey) -> Task[Problem]:
+    def task(self, key: TaskKey) -> Task[WordProblem]:
         if self._problems:
             problem = self._problems[key.split][key.index]
         else:
@@ -118,7 +118,7 @@ class GSM8K(Environment[Problem]):
             problem,
         )
 
-    def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[WordProblem], rollout: Rollout) -> Verdict:
         gold, is_legacy = task.data.answer, self.config.rewards == "legacy"
         text = rollout.raw if is_legacy else rollout.text  # the demo reads thoughts as well
         rewards = self._rubric.rewards(text, gold)
@@ -135,10 +135,10 @@ class GSM8K(Environment[Problem]):
             metrics=metrics,
         )
 
-    def reference(self, task: Task[Problem]) -> str:
+    def reference(self, task: Task[WordProblem]) -> str:
         return _format_answer(task.data.reasoning, task.data.answer)
 
-    def cheats(self, task: Task[Problem]) -> Sequence[str]:
+    def cheats(self, task: Task[WordProblem]) -> Sequence[str]:
         """Return completions with the right number, but not in the answer block.
 
         The format is rewarded, too, so only completions without it get the lowest reward.
@@ -158,7 +158,7 @@ class GSM8K(Environment[Problem]):
     def _example(self) -> tuple[Message, ...]:
         if not self.config.example:
             return ()
-        solved = Problem(
+        solved = WordProblem(
             "Tom has 3 red marbles and twice as many blue ones. How many marbles does Tom have?",
             "9",
             "Tom has 3 * 2 = 6 blue marbles.\n3 + 6 = 9 marbles.",

@@ -27,7 +27,7 @@ _CALCULATION = re.compile(r"<<[^<>]*>>")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class WordProblem:
     """A word problem."""
 
     question: str
@@ -38,7 +38,7 @@ class Problem:
     """The steps that lead to the answer."""
 
 
-def parse(record: object) -> Problem:
+def parse(record: object) -> WordProblem:
     """Parse a record of GSM8K.
 
     Raises:
@@ -55,7 +55,7 @@ def parse(record: object) -> Problem:
     ):
         raise ValueError("it needs a question, and an answer with `#### NUMBER` at its end")
     reasoning, _, number = answer.partition("####")
-    return Problem(question.strip(), plain(number), _CALCULATION.sub("", reasoning).strip())
+    return WordProblem(question.strip(), plain(number), _CALCULATION.sub("", reasoning).strip())
 
 
 def is_number(answer: str) -> bool:
@@ -68,7 +68,7 @@ def plain(number: str) -> str:
     return number.strip().replace(",", "").replace("$", "")
 
 
-def from_folder(folder: Path, split: str) -> list[Problem]:
+def from_folder(folder: Path, split: str) -> list[WordProblem]:
     """Read a split from a folder with the published files.
 
     Raises:
@@ -88,7 +88,7 @@ def from_folder(folder: Path, split: str) -> list[Problem]:
     return problems
 
 
-def from_hub(split: str) -> list[Problem]:
+def from_hub(split: str) -> list[WordProblem]:
     """Load a split with the package `datasets`.
 
     Raises:

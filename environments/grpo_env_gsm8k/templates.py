@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from grpo_env_gsm8k.records import Problem
+from grpo_env_gsm8k.records import WordProblem
 
 NAMES = (
     "Mia",
@@ -35,7 +35,7 @@ THINGS = (
 SMALL, LARGE = 10, 60
 
 
-def word_problem(rng: random.Random, level: float, *, held_out: bool) -> Problem:
+def word_problem(rng: random.Random, level: float, *, held_out: bool) -> WordProblem:
     """Make a random problem with one event at level 0 up to five at level 1, and larger numbers.
 
     The person begins with an even number in training and with an odd one in held-out problems, so
@@ -51,7 +51,7 @@ def word_problem(rng: random.Random, level: float, *, held_out: bool) -> Problem
         sentences.append(sentence)
         steps.append(step)
     question = " ".join([*sentences, f"How many {things} does {name} have now?"])
-    return Problem(question, str(have), "\n".join(steps))
+    return WordProblem(question, str(have), "\n".join(steps))
 
 
 def _draw_event(

@@ -59,7 +59,7 @@ _DRAWS = 200  # questions drawn at most until one belongs to the task's split
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ReasoningGymConfig:
     """Settings of the environment."""
 
     settings: dict[Annotated[str, Harmless], Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class ReasoningGym(Environment[Item]):
             config does not accept that; or a setting of the dataset is unknown or refused.
     """
 
-    Config = Config
+    Config = ReasoningGymConfig
     dataset: ClassVar[str]
     max_new_tokens = 1024
 
@@ -182,7 +182,7 @@ class Sandboxed(ReasoningGym):
         return _verdict_of(score_of_value(dataset, answer, entry, outcome.value), answer)
 
 
-def why_refused(dataset: str, config: Config) -> str:
+def why_refused(dataset: str, config: ReasoningGymConfig) -> str:
     """Return why a dataset cannot be used with these settings; "" if it can."""
     name = f"'reasoning-gym/{dataset}'"
     if dataset in PARSED_BY_SYMPY and not config.execute_answers:

@@ -12,7 +12,7 @@ from grpo_core.words import cut
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DatasetFault:
     """A fault of a verifier, and the answer that shows it."""
 
     dataset: str
@@ -47,12 +47,12 @@ _SHOWN = 30
 
 
 @functools.cache
-def faults() -> tuple[Fault, ...]:
+def faults() -> tuple[DatasetFault, ...]:
     """Return all faults that are known."""
     text = Path(__file__).with_name("faults.toml").read_text(encoding="utf-8")
-    return tuple(Fault(**entry) for entry in tomllib.loads(text)["fault"])
+    return tuple(DatasetFault(**entry) for entry in tomllib.loads(text)["fault"])
 
 
-def faults_of(dataset: str) -> tuple[Fault, ...]:
+def faults_of(dataset: str) -> tuple[DatasetFault, ...]:
     """Return the faults of a dataset that are known."""
     return tuple(fault for fault in faults() if fault.dataset == dataset)

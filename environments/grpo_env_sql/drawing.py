@@ -18,7 +18,7 @@ DRAWS = (8, 24)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class QueryProblem:
     """Holds what the verifier knows of a task."""
 
     question: Question
@@ -32,7 +32,7 @@ class Problem:
     """There is no answer, so nothing is paid."""
 
 
-def draw_problem(rng: random.Random, split: Literal["train", "eval"], level: float) -> Problem:
+def draw_problem(rng: random.Random, split: Literal["train", "eval"], level: float) -> QueryProblem:
     """Return a question with one visible and three hidden databases.
 
     The visible and the first hidden one are drawn as they come. The other two are chosen so that
@@ -62,7 +62,7 @@ def draw_problem(rng: random.Random, split: Literal["train", "eval"], level: flo
             shops.append(shop)
             expected.append(rows)
         if not alike:
-            return Problem(question, shops[0], tuple(shops[1:]), tuple(map(tuple, expected)))
+            return QueryProblem(question, shops[0], tuple(shops[1:]), tuple(map(tuple, expected)))
 
 
 def _ways(question: Question, rng: random.Random) -> list[Callable[[], Shop]]:

@@ -27,7 +27,7 @@ from grpo_core import (
 )
 from grpo_core.extract import NoAnswer, find_code
 from grpo_env_sql.database import SCHEMA, QueryError, Row, run_query, same_rows
-from grpo_env_sql.drawing import Problem, draw_problem
+from grpo_env_sql.drawing import QueryProblem, draw_problem
 from grpo_env_sql.near_misses import near_misses
 from grpo_env_sql.questions import Question
 from grpo_env_sql.shops import draw_shop
@@ -43,7 +43,7 @@ _SHOWN_ROWS = 10
 _SHOWN_CHARS = 600
 
 
-class Sql(Environment[Problem]):
+class Sql(Environment[QueryProblem]):
     """Parts: runs 0.1, the last query has a result; right 0.9, it is that of a right query."""
 
     parts: ClassVar[Mapping[str, float]] = {"runs": 0.1, "right": 0.9}
@@ -53,18 +53,18 @@ class Sql(Environment[Problem]):
     max_new_tokens = 192
     replayable = True
 
-    def task(self, key: TaskKey) -> Task[Problem]:
+    def task(self, key: TaskKey) -> Task[QueryProblem]:
         problem = draw_problem(key.rng(), key.split, key.level)
         prompt = (Message("system", RULES), Message("user", problem.question.text))
         return Task(key, prompt, problem)
 
-    def episode(self, task: Task[Problem]) -> Queries:
+    def episode(self, task: Task[QueryProblem]) -> Queries:
         return Queries(task.data)
 
-    def reference(self, task: Task[Problem]) -> Sequence[str]:
+    def reference(self, task: Task[QueryProblem]) -> Sequence[str]:
         return (_block(task.data.question.query), "That is my answer.")
 
-    def cheats(self, task: Task[Problem]) -> Sequence[str | Sequence[str]]:
+    def cheats(self, task: Task[QueryProblem]) -> Sequence[str | Sequence[str]]:
         """Return turns without a query that runs."""
         query = task.data.question.query
         return (
@@ -75,12 +75,12 @@ class Sql(Environment[Problem]):
             (_block(query), _block("SELECT no_such_column FROM customers")),
         )
 
-    def mutants(self, task: Task[Problem]) -> Mapping[str, str | Sequence[str]]:
+    def mutants(self, task: Task[QueryProblem]) -> Mapping[str, str | Sequence[str]]:
         """Return near misses of the right query, such as `<=` for `<`, by their mistake."""
         near = near_misses(task.data.question)
         return {name: (_block(query), "That is my answer.") for name, query in near.items()}
 
-    def canaries(self) -> Sequence[Task[Problem]]:
+    def canaries(self) -> Sequence[Task[QueryProblem]]:
         """Return a question about a column that the database does not have."""
         key = TaskKey("sql", "eval", 0)
         rng = key.rng("canary")
@@ -88,7 +88,7 @@ class Sql(Environment[Problem]):
         text = "What is the sum of the customers' telephone numbers?"
         prompt = (Message("system", RULES), Message("user", text))
         question = Question(text, f"SELECT {number}")
-        problem = Problem(question, shop, (), (((number,),),), is_canary=True)
+        problem = QueryProblem(question, shop, (), (((number,),),), is_canary=True)
         return (Task(key, prompt, problem),)
 
     def fingerprint(self) -> str:
@@ -99,7 +99,7 @@ class Sql(Environment[Problem]):
 class Queries(Episode):
     """Holds one attempt: its last query, and the result of it."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: QueryProblem) -> None:
         self._problem = problem
         self._query: str | None = None
         self._rows: list[Row] | None = None

@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from grpo_env_sql.mistakes import (
+    Mistakes,
+    bounds,
+    count_where,
+    dear_products,
+    mean_price,
+    names_in_city,
+    other_city,
+    other_kind,
+)
 from grpo_env_sql.questions import Question
-from grpo_env_sql.shops import CITIES, KINDS, MONTHS
-
-Mistakes = dict[str, tuple[str, str]]
-"""The part of the right query and what stands in its place, by the name of the mistake."""
+from grpo_env_sql.shops import MONTHS
 
 
 def near_misses(question: Question) -> dict[str, str]:
@@ -28,133 +35,12 @@ def near_misses(question: Question) -> dict[str, str]:
     return near
 
 
-def _bounds(column: str, sign: str, number: int, low: int = -1, high: int = 10**9) -> Mistakes:
-    """Return wrong bounds of a column, but none that is right for all values of the column.
-
-    Args:
-        column: the column, as the query names it.
-        sign: the sign behind it.
-        number: the bound.
-        low: the lowest value of the column.
-        high: the highest one.
-    """
-    part = f"{column} {sign} {number}"
-    other = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}[sign]
-    turned = sign.translate(str.maketrans("<>", "><"))
-    wrong: Mistakes = {
-        "the bound counts, or does not": (part, f"{column} {other} {number}"),
-        "the other side": (part, f"{column} {turned} {number}"),
-        "only the bound": (part, f"{column} = {number}"),
-        "all but the bound": (part, f"{column} <> {number}"),
-        "the bound one higher": (part, f"{column} {sign} {number + 1}"),
-        "the bound one lower": (part, f"{column} {sign} {number - 1}"),
-    }
-    if sign == "<=" and number >= high:
-        del wrong["the bound one higher"], wrong["the other side"]
-    if sign == ">=" and number <= low:
-        del wrong["the bound one lower"], wrong["the other side"]
-    return wrong
-
-
-def _next(names: tuple[str, ...], name: str) -> str:
-    return names[(names.index(name) + 1) % len(names)]
-
-
-def _city(question: Question, part: str) -> Mistakes:
-    return {"another city": (part, part.replace(question.city, _next(CITIES, question.city)))}
-
-
-def _kind(question: Question, part: str) -> Mistakes:
-    return {"another kind": (part, part.replace(question.kind, _next(tuple(KINDS), question.kind)))}
-
-
-def _count_where(question: Question) -> Mistakes:
-    sign = "<" if "<" in question.query else ">"
-    return {
-        **_bounds("age", sign, question.number),
-        "no condition": (f" WHERE age {sign} {question.number}", ""),
-        "equal ages once": ("COUNT(*)", "COUNT(DISTINCT age)"),
-        "equal cities once": ("COUNT(*)", "COUNT(DISTINCT city)"),
-        "a sum": ("COUNT(*)", "SUM(age)"),
-        "another column": ("WHERE age", "WHERE id"),
-        "another table": ("customers WHERE age", "products WHERE price"),
-    }
-
-
-def _names_in_city(question: Question) -> Mistakes:
-    place, age = f"city = '{question.city}'", f"age >= {question.number}"
-    return {
-        **_bounds("age", ">=", question.number),
-        **_city(question, place),
-        "no city": (f"{place} AND ", ""),
-        "no age": (f" AND {age}", ""),
-        "or": (f"{place} AND", f"{place} OR"),
-        "other cities": (place, place.replace("=", "<>")),
-        "another column": ("SELECT name", "SELECT id"),
-        "two columns": ("SELECT name", "SELECT name, age"),
-        "only the first": (age, f"{age} LIMIT 1"),
-        "at most three": (age, f"{age} LIMIT 3"),
-        "at most ten": (age, f"{age} LIMIT 10"),
-    }
-
-
-def _dear_products(question: Question) -> Mistakes:
-    return {
-        **_bounds("price", ">", question.number),
-        "no condition": (f" WHERE price > {question.number}", ""),
-        "no order": (" ORDER BY price DESC, name", ""),
-        "ties in any order": ("price DESC, name", "price DESC"),
-        "ties backwards": ("price DESC, name", "price DESC, name DESC"),
-        "the cheapest first": ("price DESC", "price"),
-        "by name": ("ORDER BY price DESC, name", "ORDER BY name"),
-        "ties by key": ("price DESC, name", "price DESC, id"),
-        "ties by kind": ("price DESC, name", "price DESC, kind"),
-        "columns exchanged": ("SELECT name, price", "SELECT price, name"),
-        "one column": ("SELECT name, price", "SELECT name"),
-        "equal prices once": (f"> {question.number}", f"> {question.number} GROUP BY price"),
-        "at most five": ("DESC, name", "DESC, name LIMIT 5"),
-        "at most ten": ("DESC, name", "DESC, name LIMIT 10"),
-        "not the first": ("DESC, name", "DESC, name LIMIT -1 OFFSET 1"),
-    }
-
-
-def _mean_price(question: Question) -> Mistakes:
-    function = question.query.split("kind, ")[1][:3]
-    used, condition = f"{function}(price)", f" WHERE price >= {question.number}"
-    wrong: Mistakes = {
-        **_bounds("price", ">=", question.number),
-        "no condition": (condition, ""),
-        "no groups": (" GROUP BY kind", ""),
-        "groups by name": ("GROUP BY kind", "GROUP BY name"),
-        "another column": ("SELECT kind", "SELECT name"),
-        "no kind": ("SELECT kind, ", "SELECT "),
-        "a sum": (used, "SUM(price)"),
-        "a count": (used, "COUNT(price)"),
-        "a condition on groups": (
-            f"{condition} GROUP BY kind",
-            f" GROUP BY kind HAVING {used} >= {question.number}",
-        ),
-    }
-    for other in {"MAX", "MIN", "AVG"} - {function}:
-        wrong[f"{other} for {function}"] = (used, f"{other}(price)")
-    if function == "AVG":
-        wrong["equal prices once"] = (used, "AVG(DISTINCT price)")
-        wrong["whole numbers"] = (used, "SUM(price) / COUNT(*)")
-        wrong["rounded"] = (used, "ROUND(AVG(price))")
-    if function == "MAX":  # the highest of all is that of the dear ones, so only MIN shows groups
-        wrong["a condition on groups"] = (
-            f"{condition} GROUP BY kind",
-            f" GROUP BY kind HAVING MIN(price) >= {question.number}",
-        )
-    return wrong
-
-
 def _ordered_amount(question: Question) -> Mistakes:
     of_kind, until = f"p.kind = '{question.kind}'", f"o.month <= {question.number}"
     used = "COALESCE(SUM(o.amount), 0)"
     return {
-        **_bounds("o.month", "<=", question.number, high=MONTHS[1]),
-        **_kind(question, of_kind),
+        **bounds("o.month", "<=", question.number, high=MONTHS[1]),
+        **other_kind(question, of_kind),
         "nothing instead of 0": (used, "SUM(o.amount)"),
         "a count": (used, "COUNT(*)"),
         "equal amounts once": (used, "COALESCE(SUM(DISTINCT o.amount), 0)"),
@@ -173,8 +59,8 @@ def _ordered_amount(question: Question) -> Mistakes:
 def _orders_each(question: Question) -> Mistakes:
     place, since = f"c.city = '{question.city}'", f"AND o.month >= {question.number}"
     wrong: Mistakes = {
-        **_bounds("o.month", ">=", question.number, low=MONTHS[0]),
-        **_city(question, place),
+        **bounds("o.month", ">=", question.number, low=MONTHS[0]),
+        **other_city(question, place),
         "without those with 0": ("LEFT JOIN", "JOIN"),
         "the month as a condition": (
             f"{since} WHERE {place}",
@@ -204,7 +90,7 @@ def _revenue_by_city(question: Question) -> Mistakes:
     spent = "SUM(p.price * o.amount)"
     having = f" HAVING {spent} >= {question.number}"
     return {
-        **_bounds(f"HAVING {spent}", ">=", question.number),
+        **bounds(f"HAVING {spent}", ">=", question.number),
         "no condition": (having, ""),
         "prices": (spent, "SUM(p.price)"),
         "pieces": (spent, "SUM(o.amount)"),
@@ -237,8 +123,8 @@ def _customers_without(question: Question) -> Mistakes:
     of_kind, until = f"p.kind = '{question.kind}'", f"o.month <= {question.number}"
     inside = question.query.partition(" WHERE id NOT IN ")[2]
     wrong: Mistakes = {
-        **_bounds("o.month", "<=", question.number, high=MONTHS[1]),
-        **_kind(question, of_kind),
+        **bounds("o.month", "<=", question.number, high=MONTHS[1]),
+        **other_kind(question, of_kind),
         "those who ordered": ("NOT IN", "IN"),
         "no kind": (f"{of_kind} AND ", ""),
         "or": (f"{of_kind} AND", f"{of_kind} OR"),
@@ -313,8 +199,8 @@ def _running_total(question: Question) -> Mistakes:
     running = "SUM(SUM(o.amount)) OVER (ORDER BY o.month)"
     order = "GROUP BY o.month ORDER BY o.month"
     wrong: Mistakes = {
-        **_bounds("o.month", ">=", question.number, low=MONTHS[0]),
-        **_city(question, place),
+        **bounds("o.month", ">=", question.number, low=MONTHS[0]),
+        **other_city(question, place),
         "not running": (running, "SUM(o.amount)"),
         "the whole sum": (running, "SUM(SUM(o.amount)) OVER ()"),
         "from the end": (running, "SUM(SUM(o.amount)) OVER (ORDER BY o.month DESC)"),
@@ -351,10 +237,10 @@ def _running_total(question: Question) -> Mistakes:
 
 
 _MISTAKES: Mapping[str, Callable[[Question], Mistakes]] = {
-    "count_where": _count_where,
-    "names_in_city": _names_in_city,
-    "dear_products": _dear_products,
-    "mean_price": _mean_price,
+    "count_where": count_where,
+    "names_in_city": names_in_city,
+    "dear_products": dear_products,
+    "mean_price": mean_price,
     "ordered_amount": _ordered_amount,
     "orders_each": _orders_each,
     "revenue_by_city": _revenue_by_city,

@@ -85,8 +85,8 @@ class Wordle(Environment[Puzzle]):
         prompt = (Message("system", RULES), Message("user", question))
         return Task(key, prompt, Puzzle(secret, candidates, stage.guesses))
 
-    def episode(self, task: Task[Puzzle]) -> Game:
-        return Game(task.data)
+    def episode(self, task: Task[Puzzle]) -> WordleGame:
+        return WordleGame(task.data)
 
     def reference(self, task: Task[Puzzle]) -> str:
         return task.data.secret
@@ -116,7 +116,7 @@ class Wordle(Environment[Puzzle]):
 
 
 @dataclass(slots=True)
-class Game(Episode):
+class WordleGame(Episode):
     """Holds one game: the guesses so far."""
 
     puzzle: Puzzle

@@ -35,7 +35,7 @@ from grpo_core.figures.gains import paired_gain
 from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
 from grpo_env_besiege.cold_start import BEAM, LOG, WHEEL, compact
-from grpo_env_besiege.env import Car, Config
+from grpo_env_besiege.env import BesiegeConfig, Car
 from grpo_env_besiege.growing import grow
 
 EXAMPLES = 3000
@@ -52,7 +52,7 @@ def write_examples(path: Path, seed: int, *, cars: float) -> Iterator[str]:
     Args:
         cars: Share of the machines that are cars.
     """
-    env = Car(Config(prompt="short"))
+    env = Car(BesiegeConfig(prompt="short"))
     with path.open("w", encoding="utf-8") as file:
         for index in range(EXAMPLES):
             task = env.task(TaskKey("besiege/car", "train", index, seed, 0.0))

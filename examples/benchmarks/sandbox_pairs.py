@@ -134,10 +134,10 @@ def protections() -> dict[str, float]:
     """Return the microseconds that each protection alone adds to a call."""
     from grpo_sandbox.inside.filter import SystemCallFilter
     from grpo_sandbox.inside.places import OwnNamespaces
-    from grpo_sandbox.inside.watch import Capture
+    from grpo_sandbox.inside.watch import OutputMemory
 
     libc = __import__("ctypes").CDLL(None, use_errno=True)
-    capture, caps = Capture(), {"result": 64_001, "stdout": 64_000, "stderr": 64_000}
+    capture, caps = OutputMemory(), {"result": 64_001, "stdout": 64_000, "stderr": 64_000}
     call_filter = SystemCallFilter.of_call(OwnNamespaces.system_calls)
     whole_filter = SystemCallFilter.of_jail(())
 

@@ -61,7 +61,7 @@ _LOAD = re.compile(
 _SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """Name kinds of failed calls, by their cause."""
 
     UNAVAILABLE = "no answer, or one of a server that is broken: it may pass by itself"
@@ -84,7 +84,7 @@ class CallError(Exception):
     def __init__(
         self,
         message: str,
-        kind: Kind,
+        kind: FailureKind,
         retry_after: float | None = None,
         status: int | None = None,
     ) -> None:
@@ -183,22 +183,22 @@ class ApiClient:
                     body = await _read(response.iter_bytes(), MAX_BODY_BYTES)
         except TimeoutError:
             message = f"timeout: the answer was not complete after {self._timeout_seconds:g} s"
-            raise TimedOutError(message, Kind.UNAVAILABLE) from None
+            raise TimedOutError(message, FailureKind.UNAVAILABLE) from None
         except Exception as error:  # noqa: BLE001 - of the client or of the transport below it
             cause = error.__cause__
             # Some versions of the client wrap what its transport raises.
             for status in (error, cause):
                 if isinstance(status, _StatusError):
                     refusal = self._refusal(status)
-                    if refusal.kind is Kind.LIMITED:
+                    if refusal.kind is FailureKind.LIMITED:
                         self.pace.limited(began=began, retry_after=refusal.retry_after)
                     raise refusal from None
             more = "" if cause is None else f" ({type(cause).__name__}: {cause})"
             message = self.redact(f"{type(error).__name__}: {error}{more}")
-            raise CallError(message, Kind.UNAVAILABLE) from None
+            raise CallError(message, FailureKind.UNAVAILABLE) from None
         if len(body) > MAX_BODY_BYTES:
             message = f"the answer has more than {MAX_BODY_BYTES:,} bytes"
-            raise CallError(message, Kind.UNREADABLE)
+            raise CallError(message, FailureKind.UNREADABLE)
         self.pace.answered()
         return body
 
@@ -218,7 +218,7 @@ class ApiClient:
         return CallError(message, kind, retry_after, error.status)
 
 
-def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
+def kind_of_failure(status: int, message: str, *, has_pause: bool) -> FailureKind:
     """Return the kind of a failure by its HTTP status.
 
     Args:
@@ -227,15 +227,15 @@ def kind_of_failure(status: int, message: str, *, has_pause: bool) -> Kind:
         has_pause: whether the endpoint says when to ask again.
     """
     if status in (413, 429) and exceeds_rate_limit(message):
-        return Kind.REFUSED
+        return FailureKind.REFUSED
     if status in _LATER_STATUSES or has_pause:
-        return Kind.LIMITED
+        return FailureKind.LIMITED
     is_load = _LOAD.search(message) is not None
     if status >= 500 or status == 408 or status < 300:
-        return Kind.LIMITED if is_load else Kind.UNAVAILABLE
+        return FailureKind.LIMITED if is_load else FailureKind.UNAVAILABLE
     if status == 413 or (status in (400, 403, 422) and _REFUSAL.search(message)):
-        return Kind.LIMITED if is_load else Kind.REFUSED
-    return Kind.REJECTED
+        return FailureKind.LIMITED if is_load else FailureKind.REFUSED
+    return FailureKind.REJECTED
 
 
 def exceeds_rate_limit(message: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_core.calls.api_client import CallError, Kind, exceeds_rate_limit
+from grpo_core.calls.api_client import CallError, FailureKind, exceeds_rate_limit
 
 LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 """The fields that bound the new tokens of an answer, under the names that endpoints know."""
@@ -66,7 +66,7 @@ def wants_other_limit_field(error: CallError, body: Mapping[str, Any]) -> str | 
         The field's name; None if the endpoint refuses something else, such as the bound's value.
     """
     used = limit_field(body)
-    if used is None or error.kind is not Kind.REJECTED or error.status not in (400, 422):
+    if used is None or error.kind is not FailureKind.REJECTED or error.status not in (400, 422):
         return None
     (other,) = (name for name in LIMIT_FIELDS if name != used)
     message = str(error)

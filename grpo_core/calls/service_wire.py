@@ -71,7 +71,7 @@ def unpack_list(kind: type[T], data: object) -> list[T]:
     return [unpack(kind, item) for item in data]
 
 
-def typed(value: Any, hint: Any, name: str) -> Any:
+def typed(value: Any, hint: Any, name: str) -> Any:  # noqa: C901 - a kind of type after the other
     """Return a value of JSON data if it has the type that a hint names; dataclasses are built.
 
     Raises:

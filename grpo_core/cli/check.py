@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ from rich.text import Text
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.calls.printable import printable
 from grpo_core.cli.environment import refuse_other_settings
+from grpo_core.cli.given import takes
 from grpo_core.cli.output import print_json, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.run_config import read_config
@@ -42,14 +44,16 @@ TASKS = 20
 """The default number of training tasks to check."""
 
 
-@app.command(epilog="Example: grpo env check arithmetic --only floor --seed 7")
-def check(
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Hold the options of `grpo env check`, in the order of its help page."""
+
     name: Annotated[
         str,
         typer.Argument(
             help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
         ),
-    ],
+    ]
     only: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,18 +61,18 @@ def check(
             metavar="CHECK",
             help="A check or a group of checks, such as floor; may be repeated.",
         ),
-    ] = None,
+    ] = None
     tasks: Annotated[
         int, typer.Option("--tasks", min=1, help="Number of training tasks to check.")
-    ] = TASKS,
-    seed: Annotated[int, typer.Option("--seed", help="Random seed of generated tasks.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    ] = TASKS
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of generated tasks.")] = 0
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False
     junit: Annotated[
         Path | None,
         typer.Option(
             "--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False
         ),
-    ] = None,
+    ] = None
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,24 +81,30 @@ def check(
             help="Change a setting of the environment (or of judges., sandbox. or endpoint.); "
             "may be repeated.",
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+@app.command(epilog="Example: grpo env check arithmetic --only floor --seed 7")
+@takes(CheckOptions)
+def check(options: CheckOptions) -> None:
     """Check an environment and its verifier with the calls of a run and the exploits of a model.
 
     Takes some seconds, and needs neither a model nor a GPU. Exits with 0 if there are no faults,
     with 1 if there are, and with 3 if no verdict could be obtained, so that little was checked.
     """
-    refuse_other_settings(_USED_SECTIONS, settings or [])
-    if junit is not None:
+    refuse_other_settings(_USED_SECTIONS, options.settings or [])
+    if options.junit is not None:
         # Fail before the checks if the file cannot be written, and leave no older report in place
         # if the checks are interrupted.
-        with _writing_junit(junit):
-            junit.touch()
-            if junit.is_file():
-                junit.unlink()
+        with _writing_junit(options.junit):
+            options.junit.touch()
+            if options.junit.is_file():
+                options.junit.unlink()
     with prints_to_stderr():
-        report = _run_checks(name, only or [], tasks, seed, settings or [])
-    if as_json:
+        report = _run_checks(
+            options.name, options.only or [], options.tasks, options.seed, options.settings or []
+        )
+    if options.as_json:
         print_json(
             {
                 "environment": report.environment,
@@ -104,9 +114,9 @@ def check(
         )
     else:
         _print_report(report)
-    if junit is not None:
-        with _writing_junit(junit):
-            _write_junit(report, junit)
+    if options.junit is not None:
+        with _writing_junit(options.junit):
+            _write_junit(report, options.junit)
     if report.problems:
         raise typer.Exit(FAULTS)
     if report.blind:

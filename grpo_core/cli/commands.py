@@ -31,7 +31,7 @@ GROUPS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """Say where a command is defined, and what it does."""
 
     module: str
@@ -40,165 +40,169 @@ class Entry:
     """The first line of the command's docstring, for the list of commands."""
 
 
-COMMANDS: Mapping[str, Mapping[str, Entry]] = {
+COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
     ROOT: {
-        "run": Entry("grpo_core.cli.run", "Train a model on an environment with GRPO."),
-        "sft": Entry(
+        "run": CommandEntry("grpo_core.cli.run", "Train a model on an environment with GRPO."),
+        "sft": CommandEntry(
             "grpo_core.cli.sft",
             "Fine-tune a model on given answers before GRPO "
             "(supervised fine-tuning, a warm start).",
         ),
-        "eval": Entry("grpo_core.cli.evaluate", "Measure a run or a model on held-out tasks."),
-        "rescore": Entry(
+        "eval": CommandEntry(
+            "grpo_core.cli.evaluate", "Measure a run or a model on held-out tasks."
+        ),
+        "rescore": CommandEntry(
             "grpo_core.cli.rescore",
             "Judge the saved rollouts of a run again, and list which verdicts changed.",
         ),
-        "compare": Entry(
+        "compare": CommandEntry(
             "grpo_core.cli.compare",
             "Compare two runs or evaluations on the same held-out tasks, B against A.",
         ),
-        "export": Entry(
+        "export": CommandEntry(
             "grpo_core.cli.export",
             "Write the good rollouts of a run as examples (rejection sampling), "
             "or its merged weights.",
         ),
-        "plot": Entry(
+        "plot": CommandEntry(
             "grpo_core.cli.plot",
             "Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG.",
         ),
-        "report": Entry(
+        "report": CommandEntry(
             "grpo_core.cli.report",
             "Write curves, groups, forensics and settings of runs as one HTML file, "
             "to be opened offline.",
         ),
-        "watch": Entry(
+        "watch": CommandEntry(
             "grpo_core.cli.watch",
             "Show runs live: as a page for this machine's browser, or in the terminal.",
         ),
-        "generate": Entry(
+        "generate": CommandEntry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),
-        "serve": Entry(
+        "serve": CommandEntry(
             "grpo_core.cli.serve",
             "Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.",
         ),
-        "envs": Entry("grpo_core.cli.plugins", "List the environments that can be trained on."),
-        "plugins": Entry(
+        "envs": CommandEntry(
+            "grpo_core.cli.plugins", "List the environments that can be trained on."
+        ),
+        "plugins": CommandEntry(
             "grpo_core.cli.plugins",
             "List the installed plugins and the components that they offer.",
         ),
-        "doctor": Entry(
+        "doctor": CommandEntry(
             "grpo_core.cli.doctor",
             "Check versions, hardware, memory, disk, sandboxes, clusters and plugins.",
         ),
     },
     "env": {
-        "show": Entry(
+        "show": CommandEntry(
             "grpo_core.cli.show",
             "Print the prompt of one task, and the tools that the policy may call.",
         ),
-        "score": Entry("grpo_core.cli.score", "Score one answer to one task."),
-        "new": Entry(
+        "score": CommandEntry("grpo_core.cli.score", "Score one answer to one task."),
+        "new": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new environment with tests, ready to install and to train on.",
         ),
-        "check": Entry(
+        "check": CommandEntry(
             "grpo_core.cli.check",
             "Check an environment and its verifier with the calls of a run "
             "and the exploits of a model.",
         ),
-        "probe": Entry(
+        "probe": CommandEntry(
             "grpo_core.cli.probe",
             "Tell whether a model can be trained on an environment, "
             "and suggest the settings for it.",
         ),
-        "play": Entry(
+        "play": CommandEntry(
             "grpo_core.cli.play",
             "Answer tasks yourself, in place of the policy, and see the rewards.",
         ),
-        "card": Entry(
+        "card": CommandEntry(
             "grpo_core.cli.card", "Print the description of an environment and its reward floors."
         ),
-        "export": Entry(
+        "export": CommandEntry(
             "grpo_core.cli.env_export",
             "Write a script that trains on an environment with another trainer, TRL's GRPOTrainer.",
         ),
     },
     "new": {
-        "env": Entry(
+        "env": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new environment with tests, ready to install and to train on.",
         ),
-        "judge": Entry(
+        "judge": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new judge, which scores texts, with tests.",
         ),
-        "sandbox": Entry(
+        "sandbox": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new sandbox, which runs untrusted programs, with tests.",
         ),
-        "sampler": Entry(
+        "sampler": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new sampler, which draws completions, with tests.",
         ),
-        "executor": Entry(
+        "executor": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new executor, which verifies elsewhere, with tests.",
         ),
-        "algorithm": Entry(
+        "algorithm": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new advantage estimator and a new loss, with tests.",
         ),
-        "tracker": Entry(
+        "tracker": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new tracker, which shows the metrics of a run, with tests.",
         ),
-        "recipe": Entry(
+        "recipe": CommandEntry(
             "grpo_core.cli.new",
             "Write the package of a new recipe, settings that belong together, with tests.",
         ),
     },
     "model": {
-        "pull": Entry(
+        "pull": CommandEntry(
             "grpo_core.cli.model",
             "Download a model so that later runs need no network, or update a cached hub model.",
         ),
-        "list": Entry(
+        "list": CommandEntry(
             "grpo_core.cli.model",
             "List the models that need no network, then the aliases that can be downloaded.",
         ),
     },
     "config": {
-        "show": Entry(
+        "show": CommandEntry(
             "grpo_core.cli.config",
             "Print every setting that `grpo run` would use, with the default if it differs.",
         ),
-        "explain": Entry(
+        "explain": CommandEntry(
             "grpo_core.cli.config",
             "Explain a setting: its meaning, the values that it takes and its default.",
         ),
-        "schema": Entry(
+        "schema": CommandEntry(
             "grpo_core.cli.config",
             "Print the JSON schema of recipes, for editors that complete and check them.",
         ),
     },
     "judge": {
-        "check": Entry(
+        "check": CommandEntry(
             "grpo_core.cli.judge",
             "Score both texts of each pair, and count how often the better one "
             "gets the higher score.",
         ),
     },
     "sandbox": {
-        "build": Entry(
+        "build": CommandEntry(
             "grpo_core.cli.sandbox",
             "Build the image in which programs run, and test it with a program.",
         ),
-        "check": Entry(
+        "check": CommandEntry(
             "grpo_core.cli.sandbox",
             "Attack a sandbox with hostile programs to check its limits, isolation and clean-up.",
         ),
-        "prune": Entry(
+        "prune": CommandEntry(
             "grpo_core.cli.sandbox", "Remove the containers that killed trainers left behind."
         ),
     },
@@ -209,7 +213,7 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
 class LazyCommand(TyperCommand):
     """Stand for a command in the list of its group, without its options."""
 
-    def __init__(self, name: str, entry: Entry, *, markup_mode: Any) -> None:
+    def __init__(self, name: str, entry: CommandEntry, *, markup_mode: Any) -> None:
         super().__init__(name, help=entry.help, rich_markup_mode=markup_mode)
         self._module = entry.module
 
@@ -244,8 +248,10 @@ class LazyGroup(TyperGroup):
         self.commands = {**lazy, **self.commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name, and import its module."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
     def get_help_option(self, ctx: Any) -> Any:
+        """Return the option --help, which is False where it is not given."""
         return default_to_false(super().get_help_option(ctx))

@@ -42,7 +42,7 @@ ROOM_MB = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """Describe one line of the output."""
 
     topic: str
@@ -82,23 +82,25 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _run_check(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+def _run_check(check: Callable[[], Iterator[DoctorFinding]]) -> list[DoctorFinding]:
     """Return the findings of a check; if it raises, return that as a problem."""
     try:
         return list(check())
     except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
-        return [Finding(check.__name__.lstrip("_"), "problem", f"{type(error).__name__}: {error}")]
+        return [
+            DoctorFinding(check.__name__.lstrip("_"), "problem", f"{type(error).__name__}: {error}")
+        ]
 
 
-def _python() -> Iterator[Finding]:
-    yield Finding(
+def _python() -> Iterator[DoctorFinding]:
+    yield DoctorFinding(
         "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     )
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[DoctorFinding]:
     """Compare each package of the base and of the installed extras with its range."""
-    yield Finding(CORE, "ok", __version__)
+    yield DoctorFinding(CORE, "ok", __version__)
     listed = {package.name: package for package in packages(CORE)}
     for extra in declared_extras(CORE):
         of_extra = packages(CORE, extra)
@@ -106,28 +108,28 @@ def _packages() -> Iterator[Finding]:
         listed |= {p.name: p for p in of_extra if not missing or p.state == "outside"}
         if missing and extra not in COLLECTIONS:
             text = f"{', '.join(missing)} not installed; pip install '{CORE}[{extra}]'"
-            yield Finding(f"[{extra}]", "missing", text)
+            yield DoctorFinding(f"[{extra}]", "missing", text)
     for package in sorted(listed.values(), key=lambda package: package.name.lower()):
         yield _package(package)
 
 
-def _package(package: Package) -> Finding:
+def _package(package: Package) -> DoctorFinding:
     """Return the line about an installed package."""
     found = f"{package.version or 'its metadata has no version'} ({package.range or 'any'})"
     if package.state in ("outside", "missing"):
-        return Finding(package.name, "problem", f"{found}; {install_command([package])}")
+        return DoctorFinding(package.name, "problem", f"{found}; {install_command([package])}")
     if package.state == "unknown":
         command = f"pip install --force-reinstall '{package.requirement}'"
-        return Finding(package.name, "problem", f"{found}; {command}")
+        return DoctorFinding(package.name, "problem", f"{found}; {command}")
     newer = " is newer than what was tried" if package.state == "newer" else ""
-    return Finding(package.name, "ok", found + newer)
+    return DoctorFinding(package.name, "ok", found + newer)
 
 
-def _hardware() -> Iterator[Finding]:
+def _hardware() -> Iterator[DoctorFinding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("cores", "ok", str(cores))
+    yield DoctorFinding("cores", "ok", str(cores))
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        yield Finding(
+        yield DoctorFinding(
             "memory",
             "ok",
             f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB",
@@ -136,16 +138,16 @@ def _hardware() -> Iterator[Finding]:
         from grpo_core.train.models.device import described
     except ModuleNotFoundError:
         return
-    yield Finding("device", "ok", described())
+    yield DoctorFinding("device", "ok", described())
 
 
-def _disk() -> Iterator[Finding]:
+def _disk() -> Iterator[DoctorFinding]:
     for topic, folder in (("disk, here", Path.cwd()), ("disk, models", cache_folder())):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(existing).free / 2**20
         writable = os.access(existing, os.W_OK)
         status: Literal["ok", "problem"] = "ok" if free > ROOM_MB and writable else "problem"
-        yield Finding(
+        yield DoctorFinding(
             topic,
             status,
             f"{free / 2**10:.1f} GiB free in {folder}"
@@ -153,10 +155,10 @@ def _disk() -> Iterator[Finding]:
         )
 
 
-def _sandboxes() -> Iterator[Finding]:
+def _sandboxes() -> Iterator[DoctorFinding]:
     docker = shutil.which("docker")
     if docker is None:
-        yield Finding(
+        yield DoctorFinding(
             "docker daemon",
             "missing",
             "there is no docker command; tasks in which the model writes code need Docker "
@@ -174,22 +176,24 @@ def _sandboxes() -> Iterator[Finding]:
             answer = process.stdout.strip() or process.stderr.strip() or "?"
         except subprocess.TimeoutExpired:
             answered, answer = False, f"did not answer within {DAEMON_SECONDS:g} s"
-        yield Finding("docker daemon", "ok" if answered else "missing", answer.splitlines()[0])
+        yield DoctorFinding(
+            "docker daemon", "ok" if answered else "missing", answer.splitlines()[0]
+        )
     bwrap = shutil.which("bwrap")
-    yield Finding(
+    yield DoctorFinding(
         "bubblewrap",
         "ok" if bwrap else "missing",
         bwrap or "there is no bwrap command; bubblewrap is the alternative to Docker on Linux",
     )
     exposure = why_no_namespace("auto")
-    yield Finding(
+    yield DoctorFinding(
         "verifiers apart",
         "missing" if exposure else "ok",
         exposure or "worker processes of verifiers cannot see the trainer",
     )
 
 
-def _executors() -> Iterator[Finding]:
+def _executors() -> Iterator[DoctorFinding]:
     """Look at where verifiers can run besides this machine, with each executor's defaults."""
     host = PluginHost()
     for name in (offer.spec.name for offer in host.specs("executor")):
@@ -197,12 +201,12 @@ def _executors() -> Iterator[Finding]:
         try:
             lines = wait_for(_examine(open_executor(host, ExecutorConfig(name=name))))
         except MissingExtraError as error:
-            yield Finding(topic, "missing", str(error))
+            yield DoctorFinding(topic, "missing", str(error))
         except UserError as error:
-            yield Finding(topic, "problem", str(error))
+            yield DoctorFinding(topic, "problem", str(error))
         else:
             for line in lines or ["nothing runs yet; a run starts what it needs"]:
-                yield Finding(topic, "ok", line)
+                yield DoctorFinding(topic, "ok", line)
 
 
 async def _examine(executor: Executor) -> Sequence[str]:
@@ -219,22 +223,22 @@ async def _lines_of(executor: Executor) -> Sequence[str]:
     return await executor.examine()
 
 
-def _models() -> Iterator[Finding]:
+def _models() -> Iterator[DoctorFinding]:
     names = ", ".join(model.name for model in cached_models())
-    yield Finding(
+    yield DoctorFinding(
         "models",
         "ok" if names else "missing",
         names or f"none is cached; the first run downloads one (`grpo model pull {DEFAULT_MODEL}`)",
     )
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins() -> Iterator[DoctorFinding]:
     statuses = all_statuses(PluginHost(), timeout_seconds=PLUGIN_SECONDS)
     working = [status.name for status in statuses if status.status == "ok"]
-    yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
+    yield DoctorFinding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
     for status in statuses:
         if status.status == "failed":
-            yield Finding(
+            yield DoctorFinding(
                 "plugin",
                 "problem",
                 f"{status.name} ({status.distribution} {status.version}): {status.reason}; "
@@ -242,7 +246,7 @@ def _plugins() -> Iterator[Finding]:
             )
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[], Iterator[DoctorFinding]], ...] = (
     _python,
     _packages,
     _hardware,

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from grpo_core.bridges.endpoint.evaluation import Evaluation
+from grpo_core.bridges.endpoint.evaluation import EndpointEvaluation
 from grpo_core.bridges.endpoint.opening import SUBJECT, open_evaluation
 from grpo_core.bridges.endpoint.types import (
     Evaluated,
@@ -113,7 +113,9 @@ def evaluate_endpoint(
         raise typer.Exit(INTERRUPTED)
 
 
-def _ask(evaluation: Evaluation, settings: EvaluationSettings, stop: StopRequest) -> Evaluated:
+def _ask(
+    evaluation: EndpointEvaluation, settings: EvaluationSettings, stop: StopRequest
+) -> Evaluated:
     """Make the attempts, with a progress bar on stderr; Ctrl-C makes the request to stop."""
     columns = (
         MofNCompleteColumn(),

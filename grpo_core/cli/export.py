@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from grpo_core.calls.printable import printable_json
+from grpo_core.cli.given import takes
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import new_file, remark
@@ -21,7 +23,7 @@ from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import TaskKey
-from grpo_core.report.export import Choice, Rewarded, choose, examples
+from grpo_core.report.export import ExportChoice, Rewarded, choose, examples
 from grpo_core.report.inspect_log import write_inspect_log
 from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.folder import RunFolder
@@ -39,11 +41,11 @@ _USED = (
 """The sections and settings of a run with which its environments are opened."""
 
 
-@app.command(
-    epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl"
-)
-def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)],
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Hold the options of `grpo export`, in the order of its help page."""
+
+    run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)]
     rollouts: Annotated[
         Path | None,
         typer.Option(
@@ -51,20 +53,20 @@ def export(
             help="JSONL file for the run's good rollouts, for `grpo sft --data`.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     min_reward: Annotated[
         float | None,
         typer.Option(
             "--min-reward",
             help="Export rollouts with at least this reward. \\[default: those that passed]",
         ),
-    ] = None,
+    ] = None
     best: Annotated[
         int | None,
         typer.Option(
             "--best", min=1, help="Export only the N best rollouts per task. \\[default: all]"
         ),
-    ] = None,
+    ] = None
     split: Annotated[
         Literal["train", "eval", "all"],
         typer.Option(
@@ -72,7 +74,7 @@ def export(
             help="Export rollouts of training tasks, of held-out tasks "
             "(to read, not to train on) or of both.",
         ),
-    ] = "train",
+    ] = "train"
     weights: Annotated[
         Path | None,
         typer.Option(
@@ -80,11 +82,11 @@ def export(
             help="Folder for the model with the adapter merged in, loadable by transformers.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"] | None,
         typer.Option("--dtype", help="Data type of these weights. \\[default: the run's]"),
-    ] = None,
+    ] = None
     to: Annotated[
         Literal["inspect"] | None,
         typer.Option(
@@ -92,7 +94,7 @@ def export(
             help="Format of --log: inspect, for `inspect view` (extra `inspect`).",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     log: Annotated[
         Path | None,
         typer.Option(
@@ -100,7 +102,7 @@ def export(
             help="File, NAME.eval or NAME.json, for all rollouts of --split, with their verdicts.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     step: Annotated[
         list[int] | None,
         typer.Option(
@@ -108,7 +110,7 @@ def export(
             help="Only the rollouts of this step in --log; may be repeated.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,37 +118,44 @@ def export(
             metavar="NAME",
             help="An environment that may have changed since the run; may be repeated.",
         ),
-    ] = None,
-    trust: Trust = False,
-) -> None:
+    ] = None
+    trust: Trust = False
+
+
+@app.command(
+    epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl"
+)
+@takes(ExportOptions)
+def export(options: ExportOptions) -> None:
     """Write the good rollouts of a run as examples (rejection sampling), or its merged weights.
 
     With --to inspect, write its rollouts as a log that `inspect view` opens.
     """
-    if rollouts is None and weights is None and to is None:
+    if options.rollouts is None and options.weights is None and options.to is None:
         raise ConfigError(
             "say what to export: --rollouts FILE.jsonl, --weights FOLDER or --to inspect"
         )
-    if (to is None) != (log is None):
+    if (options.to is None) != (options.log is None):
         raise ConfigError("--to inspect and --log FILE.eval go together; give both or none")
-    opened = RunFolder.open(run)
-    rollouts = new_file(rollouts, "--rollouts")
-    weights = new_file(weights, "--weights")
-    log = new_file(log, "--log")
+    opened = RunFolder.open(options.run)
+    rollouts = new_file(options.rollouts, "--rollouts")
+    weights = new_file(options.weights, "--weights")
+    log = new_file(options.log, "--log")
+    split = None if options.split == "all" else options.split
     if weights is not None:
-        finished_run(run)
+        finished_run(options.run)
     if rollouts is not None:
         _write_examples(
             opened,
             rollouts,
-            Choice(min_reward, best, None if split == "all" else split),
-            allow or [],
-            trust=trust,
+            ExportChoice(options.min_reward, options.best, split),
+            options.allow or [],
+            trust=options.trust,
         )
     if weights is not None:
-        _write_weights(opened, weights, dtype)
+        _write_weights(opened, weights, options.dtype)
     if log is not None:
-        _write_log(opened, log, None if split == "all" else split, step or [])
+        _write_log(opened, log, split, options.step or [])
 
 
 def _write_log(opened: RunFolder, path: Path, split: str | None, steps: Collection[int]) -> None:
@@ -176,7 +185,7 @@ def _write_log(opened: RunFolder, path: Path, split: str | None, steps: Collecti
 
 
 def _write_examples(
-    opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool
+    opened: RunFolder, path: Path, choice: ExportChoice, allow: Collection[str], *, trust: bool
 ) -> None:
     """Write the chosen rollouts of a run, with their prompts, to a JSONL file.
 

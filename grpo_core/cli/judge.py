@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from grpo_core.cli.given import takes
 from grpo_core.cli.output import fail, print_json, print_line, remark
 from grpo_core.config.overrides import nested, split_setting
 from grpo_core.config.settings import JudgeConfig
@@ -19,8 +21,10 @@ from grpo_core.report.agreement import Agreement, agreement, read_pairs
 app = typer.Typer()
 
 
-@app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
-def check(
+@dataclass(frozen=True, slots=True)
+class JudgeCheckOptions:
+    """Hold the options of `grpo judge check`, in the order of its help page."""
+
     pairs: Annotated[
         Path,
         typer.Argument(
@@ -29,7 +33,7 @@ def check(
             readable=False,
             show_default=False,
         ),
-    ],
+    ]
     judge: Annotated[
         str,
         typer.Option(
@@ -38,32 +42,38 @@ def check(
             help="Which judge; `grpo plugins` lists them.",
             show_default=False,
         ),
-    ],
+    ]
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the judge; may be repeated."),
-    ] = None,
+    ] = None
     least: Annotated[
         float,
         typer.Option(
             "--least", min=0.0, max=1.0, help="Minimum share of pairs that it must get right."
         ),
-    ] = 0.8,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object for programs.")
-    ] = False,
-) -> None:
+    ] = 0.8
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for programs.")] = (
+        False
+    )
+
+
+@app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
+@takes(JudgeCheckOptions)
+def check(options: JudgeCheckOptions) -> None:
     """Score both texts of each pair, and count how often the better one gets the higher score.
 
     Exits with 1 if that share is too small, or if a pair could not be judged.
     """
-    text_pairs = read_pairs(pairs)
-    remark(f"{len(text_pairs)} pairs: opening the judge {judge}")
+    text_pairs = read_pairs(options.pairs)
+    remark(f"{len(text_pairs)} pairs: opening the judge {options.judge}")
     result, fingerprint = asyncio.run(
-        _measure_agreement(judge, nested(dict(map(split_setting, settings or []))), text_pairs)
+        _measure_agreement(
+            options.judge, nested(dict(map(split_setting, options.settings or []))), text_pairs
+        )
     )
     low, high = result.interval
-    if as_json:
+    if options.as_json:
         print_json(
             {
                 "share": result.share,
@@ -89,10 +99,10 @@ def check(
             f"{result.failed} of {len(text_pairs)} pairs could not be judged: {result.errors[0]}",
             status=1,
         )
-    if result.share < least:
+    if result.share < options.least:
         fail(
             f"the judge prefers the better text in {result.share:.1%} of the pairs, "
-            f"less than the required {least:.1%}; do not train with it",
+            f"less than the required {options.least:.1%}; do not train with it",
             status=1,
         )
 

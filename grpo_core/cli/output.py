@@ -170,6 +170,7 @@ class QuickCommand(TyperCommand):
     """Define a command that starts without importing pydantic."""
 
     def get_help_option(self, ctx: Any) -> Any:
+        """Return the option --help, which is False where it is not given."""
         return default_to_false(super().get_help_option(ctx))
 
 

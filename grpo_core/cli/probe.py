@@ -21,7 +21,8 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested, parse_setting
 from grpo_core.figures.summary import Sampled
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.probe import Report, Terms, cut_off_warnings, probe_report
+from grpo_core.report.probe import cut_off_warnings, probe_report
+from grpo_core.report.probe_report import ProbeReport, Terms
 from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Source, Sources
 
@@ -174,7 +175,7 @@ def _probe_model(options: ProbeOptions) -> NoReturn:
 
 def _report(
     config: RunConfig, source: Source, measured: ActorResult[list[Sampled]], warnings: Sequence[str]
-) -> Report:
+) -> ProbeReport:
     """Return the report on what was sampled.
 
     Args:

@@ -9,13 +9,13 @@ from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import MESSAGE_LIMIT, print_line
-from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report
+from grpo_core.report.probe_report import Bin, LevelReport, ProbeReport, Quantiles
 
 _BAR_WIDTH = 8
 _BAR_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
-def print_report(report: Report, title: str, seconds: float) -> None:
+def print_report(report: ProbeReport, title: str, seconds: float) -> None:
     """Print the report of a probe as a table with a column for each level, and its conclusion.
 
     Args:
@@ -43,7 +43,7 @@ def print_report(report: Report, title: str, seconds: float) -> None:
     _print_conclusion(report)
 
 
-def _print_conclusion(report: Report) -> None:
+def _print_conclusion(report: ProbeReport) -> None:
     if report.trainable:
         size = (
             "(none that was tried mixes half of the groups)"

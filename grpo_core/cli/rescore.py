@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.given import takes
 from grpo_core.cli.options import Settings, Trust
 from grpo_core.cli.output import new_file, print_json, print_line, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
@@ -43,9 +45,11 @@ _SHOWN = 10
 """How many changed verdicts are listed."""
 
 
-@app.command("rescore", epilog="Example: grpo rescore runs/first --set weights.format=0.1")
-def rescore_run(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)],
+@dataclass(frozen=True, slots=True)
+class RescoreOptions:
+    """Hold the options of `grpo rescore`, in the order of its help page."""
+
+    run: Annotated[Path, typer.Argument(help="Folder of the run.", show_default=False)]
     env: Annotated[
         str | None,
         typer.Option(
@@ -54,14 +58,14 @@ def rescore_run(
             "a file; it gets the run's task keys.",
             show_default=False,
         ),
-    ] = None,
-    settings: Settings = None,
+    ] = None
+    settings: Settings = None
     step: Annotated[
         list[int] | None,
         typer.Option(
             "--step", help="Only the rollouts of this step; may be repeated.", show_default=False
         ),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
@@ -69,47 +73,61 @@ def rescore_run(
             help="Also write both verdicts of every rollout to this JSONL file.",
             show_default=False,
         ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-    trust: Trust = False,
-) -> None:
+    ] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False
+    trust: Trust = False
+
+
+@app.command("rescore", epilog="Example: grpo rescore runs/first --set weights.format=0.1")
+@takes(RescoreOptions)
+def rescore_run(options: RescoreOptions) -> None:
     """Judge the saved rollouts of a run again, and list which verdicts changed.
 
     With new settings, a new version of the environment, or the same ones: then equal verdicts show
     that the log and the verifier agree. If only weights of parts are set, the recorded parts are
     weighted anew and nothing is judged. Exits with 0 whatever has changed.
     """
-    folder = RunFolder.open(run)
+    folder = RunFolder.open(options.run)
     record = folder.config()
-    config = read_rescore_config(run, [env] if env else [], settings or [], trust=trust)
+    config = read_rescore_config(
+        options.run,
+        [options.env] if options.env else [],
+        options.settings or [],
+        trust=options.trust,
+    )
     host = PluginHost()
-    out = new_file(out, "--out")
-    lines = list(folder.rollout_lines(step))
+    out = new_file(options.out, "--out")
+    lines = list(folder.rollout_lines(options.step))
     if not lines:
+        which = " of these steps" if options.step else ""
         raise ConfigError(
-            f"the run {run} has no saved rollouts{' of these steps' if step else ''} "
-            "(rollouts.jsonl); there is nothing to judge"
+            f"the run {options.run} has no saved rollouts{which} (rollouts.jsonl); there is "
+            "nothing to judge"
         )
     if all("texts_left_out" in line for line in lines):
         raise ConfigError(
-            f"the run {run} logged no completions (log.rollouts=none), so they cannot be judged "
-            "again; train with log.rollouts=sample or all"
+            f"the run {options.run} logged no completions (log.rollouts=none), so they cannot be "
+            "judged again; train with log.rollouts=sample or all"
         )
-    if env is None and settings and all(_is_weight(text) for text in settings):
+    if (
+        options.env is None
+        and options.settings
+        and all(_is_weight(text) for text in options.settings)
+    ):
         pairs = list(reweighed(lines, _checked_weights(config, host, lines)))
     else:
         with prints_to_stderr():
-            names = {} if env is None else _names(record, host, env, lines)
+            names = {} if options.env is None else _names(record, host, options.env, lines)
             sources = Sources.of(config, {}, host=host, names=names)
             pairs = _judge(lines, sources, is_split=splits_turns(record))
     if out is not None:
         for pair in pairs:
             append_line(out, json.dumps(pair.to_json(), default=str))
     summary = _summary(pairs, left_out=len(lines) - len(pairs))
-    if as_json:
+    if options.as_json:
         print_json(summary)
     else:
-        _print(run, pairs, summary)
+        _print(options.run, pairs, summary)
 
 
 def _names(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -23,11 +22,11 @@ from grpo_core.cli.environment import (
     print_verdict,
 )
 from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
-from grpo_core.config.user_files import decode_text, numbered_lines, parse_value, user_text
+from grpo_core.cli.recorded_answers import is_turn, read_dialogue, read_recorded
+from grpo_core.config.user_files import decode_text, user_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
-from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
-from grpo_core.report.rescoring import saved_rollout
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.conversation import check_replayable, compare_messages
 from grpo_core.verify.judging import ReplayError
@@ -35,8 +34,6 @@ from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
-_THOUGHTS = ("thoughts", "thought_marks")
-"""The further fields that a message of a dialogue may have."""
 
 Draw = Annotated[
     int,
@@ -127,8 +124,8 @@ async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Ver
     async with sources:
         (task,) = await sources.tasks([key], draw)
         source = sources[key.env]
-        recorded = _read_recorded(text, key) if source.verifier.has_agents else None
-        messages = _read_dialogue(text) if source.env.max_turns > 1 else None
+        recorded = read_recorded(text, key) if source.verifier.has_agents else None
+        messages = read_dialogue(text) if source.env.max_turns > 1 else None
         is_played = source.verifier.has_episodes or source.verifier.has_agents
         if recorded is not None or (messages is None and not is_played):
             ((verdict,),) = await sources.verify([task], [[recorded or Rollout.of(text)]])
@@ -157,7 +154,7 @@ async def _played(
     """
     recorded: Sequence[Message] = [item for item in script if isinstance(item, Message)]
     recorded = split_older_turns(recorded)
-    turns = [item for item in recorded if _is_turn(item)]
+    turns = [item for item in recorded if is_turn(item)]
     turns += [Message.turn(item) for item in script if isinstance(item, str)]
     source = sources[task.key.env]
     played = await play(sources, task, turns, max_turns=source.env.max_turns, judge=True)
@@ -171,100 +168,7 @@ async def _played(
 
 
 def _without_turns(messages: Sequence[Message]) -> list[Message]:
-    return [message for message in messages if not _is_turn(message)]
-
-
-def _read_recorded(text: str, key: TaskKey) -> Rollout | None:
-    """Return the rollout of an agent in a line of rollouts.jsonl; None if the text is none.
-
-    Raises:
-        UserError: it is of another task, or what the agent returned was too long for the line.
-    """
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or not {"key", "messages", "finish"} <= fields.keys():
-        return None
-    place = {name: getattr(key, name) for name in ("split", "index", "seed", "level")}
-    if (other := {name: fields["key"].get(name) for name in place}) != place:
-        options = " ".join(f"--{name} {value}" for name, value in other.items())
-        raise UserError(f"the line is of another task; score it with {options}")
-    rollout = saved_rollout(fields, is_split=False)
-    if rollout is None:
-        raise UserError(
-            f"what the agent returned, {fields['returned_length']} characters of JSON, was too "
-            "long for rollouts.jsonl; score another line, or its turns"
-        )
-    return rollout
-
-
-def _read_dialogue(text: str) -> list[Message] | None:
-    """Return the messages of a dialogue as JSON lines; None if the first line is not like one.
-
-    Raises:
-        UserError: a line is no valid message, or the last is not a turn of the policy.
-    """
-    messages = list[Message]()
-    for number, line in numbered_lines(text):
-        try:
-            messages.append(_read_message(line, where=f"line {number} of the dialogue"))
-        except UserError:
-            if messages or _is_like_message(line):
-                raise
-            return None
-    if messages and not _is_turn(messages[-1]):
-        raise UserError(
-            f"the dialogue ends with a message of the role {messages[-1].role!r}; it has to end "
-            'with a turn of the policy, whose role is "assistant"'
-        )
-    return messages or None
-
-
-def _is_like_message(line: str) -> bool:
-    """Return whether a line is a JSON object with `role` and `content`, whatever these are."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(fields, dict) and {"role", "content"} <= fields.keys()
-
-
-def _read_message(line: str, *, where: str) -> Message:
-    """Return the message of a line of a dialogue.
-
-    Raises:
-        UserError: the line is not JSON, or has another form.
-    """
-    fields = parse_value(line, where=where)
-    if (
-        not isinstance(fields, dict)
-        or not {"role", "content"} <= fields.keys() <= {"role", "content", *_THOUGHTS}
-        or fields["role"] not in get_args(Role)
-        or not isinstance(fields["content"], str)
-        or not _has_valid_thoughts(fields)
-    ):
-        raise UserError(
-            f"{where} is no message; each line must be an object with `role` "
-            f"({', '.join(get_args(Role))}) and `content`, a text, and nothing else but, of a "
-            "turn of the policy, `thoughts` and `thought_marks` as in rollouts.jsonl"
-        )
-    return Message.from_json(fields)
-
-
-def _has_valid_thoughts(fields: Mapping[str, Any]) -> bool:
-    """Return whether the thoughts of a message, if it has some, are a text between two others."""
-    marks = fields.get("thought_marks", ["", ""])
-    return (
-        isinstance(fields.get("thoughts", ""), str)
-        and isinstance(marks, list)
-        and [type(mark) for mark in marks] == [str, str]
-    )
-
-
-def _is_turn(message: Message) -> bool:
-    """Return whether a message is the policy's."""
-    return message.role == "assistant"
+    return [message for message in messages if not is_turn(message)]
 
 
 def _draw_pictures(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.cli.given import settings_of, takes
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
 from grpo_core.cli.output import print_line, remark
@@ -31,8 +33,10 @@ _GATHER_MS = 5.0
 """Clients that send requests at the same time do so within some milliseconds."""
 
 
-@app.command(epilog="Example: grpo serve runs/first --port 8000")
-def serve(
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Hold the options of `grpo serve`, in the order of its help page."""
+
     policy: Annotated[
         str,
         typer.Argument(
@@ -40,10 +44,10 @@ def serve(
             help="A finished run's folder; or a hub id, a model's folder or an alias.",
             show_default=False,
         ),
-    ],
+    ]
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")
-    ] = _PORT,
+    ] = _PORT
     host: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +55,7 @@ def serve(
             help="Address to listen at; others than this machine's own need a key. "
             "\\[default: 127.0.0.1]",
         ),
-    ] = None,
+    ] = None
     socket: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +64,7 @@ def serve(
             readable=False,
             show_default=False,
         ),
-    ] = None,
+    ] = None
     key: Annotated[
         str | None,
         typer.Option(
@@ -70,34 +74,36 @@ def serve(
             "not see it.",
             show_default=False,
         ),
-    ] = None,
-    max_new_tokens: MaxNewTokens = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    settings: Settings = None,
-    trust: Trust = False,
-) -> None:
+    ] = None
+    max_new_tokens: MaxNewTokens = None
+    device: Device = None
+    dtype: Dtype = None
+    settings: Settings = None
+    trust: Trust = False
+
+
+@app.command(epilog="Example: grpo serve runs/first --port 8000")
+@takes(ServeOptions)
+def serve(options: ServeOptions) -> None:
     """Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.
 
     Requests say how they are sampled; what they leave open is as in the run, or as
     `--set sampling.NAME=VALUE` says. Ctrl-C ends it.
     """
-    run = Path(policy) if _is_run(Path(policy)) else None
-    options: dict[str, Any] = {
+    run = Path(options.policy) if _is_run(Path(options.policy)) else None
+    chosen: dict[str, Any] = {
+        **settings_of(options),
         "sampling.gather_ms": _GATHER_MS,
-        "sampling.max_new_tokens": max_new_tokens,
-        "model.device": device,
-        "model.dtype": dtype,
-        "endpoint.settings.model": _public_name(policy),
-        "endpoint.settings.host": host,
-        "endpoint.settings.port": port,
-        "endpoint.settings.socket": None if socket is None else str(socket),
+        "endpoint.settings.model": _public_name(options.policy),
+        "endpoint.settings.host": options.host,
+        "endpoint.settings.port": options.port,
+        "endpoint.settings.socket": None if options.socket is None else str(options.socket),
     }
     if run is None:
-        options |= {"environment": "none", "model.name": policy}
-    config = read_eval_config((), run, options, settings or [], trust=trust)
-    _check_key(key, str(config.endpoint.settings.get("host", "localhost")))
-    _serve(config, key or "")
+        chosen |= {"environment": "none", "model.name": options.policy}
+    config = read_eval_config((), run, chosen, options.settings or [], trust=options.trust)
+    _check_key(options.key, str(config.endpoint.settings.get("host", "localhost")))
+    _serve(config, options.key or "")
 
 
 def _serve(config: RunConfig, key: str) -> None:

@@ -34,7 +34,7 @@ _SETTLED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlannedRun:
     """A run of an agent that is to be made."""
 
     task: Task[Any]
@@ -56,7 +56,7 @@ class AgentRuns:
     _hangs: bool = False
     """Whether a run did not end in time, so that no further one is made to its end."""
 
-    async def rollout(self, run: Run) -> Rollout:
+    async def rollout(self, run: PlannedRun) -> Rollout:
         """Return what comes of a run, as far as it is known here.
 
         Raises:
@@ -73,7 +73,7 @@ class AgentRuns:
         )
 
     async def leftovers_by_end(
-        self, runs: Mapping[str, Sequence[Run]], files: FileWatch
+        self, runs: Mapping[str, Sequence[PlannedRun]], files: FileWatch
     ) -> dict[str, Any] | None:
         """Return what runs leave behind that end in each way; None where nothing tells it.
 
@@ -85,11 +85,11 @@ class AgentRuns:
             return None
         return {how: await leftovers(self._ends(how, runs[how]), files) for how in ENDS}
 
-    def _ends(self, how: str, runs: Sequence[Run]) -> Callable[[int], Awaitable[None]]:
+    def _ends(self, how: str, runs: Sequence[PlannedRun]) -> Callable[[int], Awaitable[None]]:
         end = self._cancel if how == "cancelled" else self._finish
         return lambda number: end(runs[number], how)
 
-    async def _finish(self, run: Run, how: str) -> None:
+    async def _finish(self, run: PlannedRun, how: str) -> None:
         if self._hangs:
             return
         started = time.monotonic()
@@ -101,7 +101,7 @@ class AgentRuns:
                 self.failures.append(describe(error))
         self._usual_seconds = time.monotonic() - started
 
-    async def _cancel(self, run: Run, how: str) -> None:
+    async def _cancel(self, run: PlannedRun, how: str) -> None:
         """Cancel a run that waits for an answer that never comes."""
         task = asyncio.ensure_future(self.rollout(run))
         await asyncio.wait([task], timeout=_SETTLED * self._usual_seconds)

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.kit.agent_policies import right_calls, tools_of
 from grpo_core.kit.agents import require_agents
-from grpo_core.kit.players import IGNORANT, Clock
+from grpo_core.kit.players import IGNORANT, PlayClock
 from grpo_core.kit.reply_secrets import MOST_SECRETS, holds, is_much, known_answers, tells
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
@@ -49,7 +49,7 @@ async def check_secret(subject: Subject) -> str:
     secrets = _secrets(subject)
     played = await subject.agents.play(*_first(subject))
     kinds = {**IGNORANT, **right_calls(tools_of(played.asked)), "a wrong answer": None}
-    clock, tried = Clock(_SECONDS), 0
+    clock, tried = PlayClock(_SECONDS), 0
     for kind, text in kinds.items():
         if clock.up and tried:
             break

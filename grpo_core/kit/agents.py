@@ -23,7 +23,7 @@ from grpo_core.kit.agent_policies import (
 from grpo_core.kit.agent_replays import Attempted, Meeting, difference
 from grpo_core.kit.endings import ATTEMPTS
 from grpo_core.kit.episode_ends import LEAST_LEFT
-from grpo_core.kit.players import Clock, require_available
+from grpo_core.kit.players import PlayClock, require_available
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.second_process import SecondProcess
@@ -121,7 +121,7 @@ async def check_repeat(subject: Subject) -> str:
     """Check that an agent that hears the same returns the same and gets the same verdict."""
     require_agents(subject)
     subject.require_same_verdicts()
-    clock, count = Clock(_SECONDS), 0
+    clock, count = PlayClock(_SECONDS), 0
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for kind, turns in ordinary_policies(subject, index).items():
             if clock.up and count:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import copy
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from grpo_core.extract import is_text
 from grpo_core.kit.players import (
-    Clock,
     Exchange,
+    PlayClock,
     Recorder,
     affordable_turns,
     always,
     answers_by_itself,
-    continued,
     is_endless,
     ordinary_players,
     played,
@@ -37,18 +35,8 @@ from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.kit.topics import names_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Task
-from grpo_core.verify.checks import NOT_TEXT
-from grpo_core.verify.playing import play, scripted
+from grpo_core.verify.playing import Played, play, scripted
 from grpo_core.words import joined, shorten
-from grpo_core.words.hostile_texts import (
-    CHARACTERS,
-    INTEGERS,
-    LARGE,
-    NESTED,
-    NUMBERS,
-    PATTERNS,
-    SEARCHES,
-)
 
 _TURNS = 6
 """Turns of an ordinary dialogue; an error in a later one is rare."""
@@ -62,10 +50,6 @@ _REPEATS = 4
 """How often each reply is asked for again."""
 _CALLS = 10
 """Calls of tools that are repeated."""
-_OWN_TURNS = 3
-"""Turns of references in which numbers are replaced by large ones."""
-_HOSTILE_SECONDS = 5.0
-"""No further hostile text is tried after this time."""
 _ROLES = ("user", "tool")
 """Roles of a reply; many templates refuse a system message behind the first place."""
 
@@ -80,7 +64,7 @@ async def check_form(subject: Subject) -> str:
             "to end it"
         )
     require_dialogue(subject)
-    clock, dialogues = Clock(), 0
+    clock, dialogues = PlayClock(), 0
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for kind, player in ordinary_players(subject, index).items():
             if clock.up and dialogues:
@@ -95,7 +79,7 @@ async def check_form(subject: Subject) -> str:
                     "by returning None"
                 )
             for reply in talk.replies:
-                _check_messages(reply, where)
+                check_messages(reply, where)
     return f"{dialogues} dialogues got replies of the right form"
 
 
@@ -115,7 +99,7 @@ def _check_declared(env: Environment[Any]) -> None:
         )
 
 
-def _check_messages(reply: Sequence[Message], where: str) -> None:
+def check_messages(reply: Sequence[Message], where: str) -> None:
     """Raise BrokenPromiseError if a reply is none that a chat can go on with."""
     if not reply:
         raise BrokenPromiseError(
@@ -132,6 +116,29 @@ def _check_messages(reply: Sequence[Message], where: str) -> None:
             )
 
 
+def _check_growth(talk: Played, to_what: str, task: Task[Any], limit: int) -> None:
+    """Raise BrokenPromiseError if replies take ever longer, or repeat ever more.
+
+    Raises:
+        NotCheckedError: A reply failed early for another reason.
+    """
+    if "exceeded its deadline" in talk.rollout.error and len(talk.replies) > 1:
+        raise BrokenPromiseError(
+            f"{talk.rollout.error}, at reply number {len(talk.replies) + 1} {to_what} at "
+            f"{task_label(task)}, while earlier ones were quick; let each turn take as "
+            "long as the one before"
+        )
+    if talk.rollout.error and len(talk.replies) < limit - 1:
+        raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
+    sizes = [sum(map(len, texts_of([reply]))) for reply in talk.replies]
+    if sizes and (is_endless(talk.replies[-1]) or _multiply(talk.replies)):
+        raise BrokenPromiseError(
+            f"reply number {len(sizes)} {to_what} has {sizes[-1]:,} characters, and the "
+            f"first one had {sizes[0]:,}, at {task_label(task)}; do not repeat the "
+            "dialogue, the policy has read it"
+        )
+
+
 async def check_ends(subject: Subject) -> str:
     """Check that endless talk comes to an end, and that some dialogue is ended by reply()."""
     require_dialogue(subject)
@@ -141,7 +148,7 @@ async def check_ends(subject: Subject) -> str:
         raise NotCheckedError(
             f"a reply takes {subject.replies.mean_seconds:.2g} s, too long to play {limit} turns"
         )
-    clock = Clock()
+    clock = PlayClock()
     ended = False
     for task in subject.tasks[:_ENDLESS_TASKS]:
         for kind, text in {"silence": "", "talk": "banana"}.items():
@@ -149,21 +156,7 @@ async def check_ends(subject: Subject) -> str:
                 break
             # also after the last turn, at which a run does not ask: does it know the end?
             talk = await played(subject, task, always(text), most=limit + 1)
-            if "exceeded its deadline" in talk.rollout.error and len(talk.replies) > 1:
-                raise BrokenPromiseError(
-                    f"{talk.rollout.error}, at reply number {len(talk.replies) + 1} to {kind} at "
-                    f"{task_label(task)}, while earlier ones were quick; let each turn take as "
-                    "long as the one before"
-                )
-            if talk.rollout.error and len(talk.replies) < limit - 1:
-                raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
-            sizes = [sum(map(len, texts_of([reply]))) for reply in talk.replies]
-            if sizes and (is_endless(talk.replies[-1]) or _multiply(talk.replies)):
-                raise BrokenPromiseError(
-                    f"reply number {len(sizes)} to {kind} has {sizes[-1]:,} characters, and the "
-                    f"first one had {sizes[0]:,}, at {task_label(task)}; do not repeat the "
-                    "dialogue, the policy has read it"
-                )
+            _check_growth(talk, f"to {kind}", task, limit)
             ended |= talk.ended or bool(talk.rollout.error)  # it knows of no further turn
             if not ended and env.max_turns > limit:
                 raise BrokenPromiseError(
@@ -207,7 +200,7 @@ async def check_repeat(subject: Subject) -> str:
     subject.require_same_verdicts()
     if subject.env.needs:
         raise NotCheckedError("its replies come from services")
-    exchanges, clock = await _exchanges(subject), Clock()
+    exchanges, clock = await _exchanges(subject), PlayClock()
     order = random.Random(0)
     asked = 0
     for repeat in range(_REPEATS):
@@ -234,7 +227,7 @@ async def check_repeat(subject: Subject) -> str:
 
 async def _check_replies_here(subject: Subject, exchanges: Sequence[Exchange]) -> None:
     """Raise BrokenPromiseError if an environment that heard other dialogues replies otherwise."""
-    clock = Clock()
+    clock = PlayClock()
     for exchange in exchanges:
         if clock.up:
             return
@@ -250,7 +243,7 @@ async def _check_replies_here(subject: Subject, exchanges: Sequence[Exchange]) -
 
 async def _check_untouched(subject: Subject) -> None:
     """Raise BrokenPromiseError if a reply changes the data of its task, which others share."""
-    clock = Clock()
+    clock = PlayClock()
     for index, key in enumerate(task.key for task in subject.tasks[: subject.small_count]):
         for player in ordinary_players(subject, index).values():
             if clock.up:
@@ -271,7 +264,7 @@ async def _check_untouched(subject: Subject) -> None:
 
 async def _exchanges(subject: Subject) -> list[Exchange]:
     """Return what is said in some dialogues; those that fail are the subject of reply.form."""
-    recorder, clock = Recorder(subject.remembered), Clock()
+    recorder, clock = Recorder(subject.remembered), PlayClock()
     tools = usable_tools(subject.env)
     samples = list(sample_calls(tools))[:_CALLS]
     for index, task in enumerate(subject.tasks[: subject.small_count]):
@@ -297,68 +290,3 @@ def _comparable(reply: Sequence[Message] | None) -> list[Message] | None:
 def _shown(reply: Sequence[Message] | None) -> str:
     """Return a reply for a message."""
     return "None" if reply is None else shorten(joined(reply))
-
-
-async def check_hostile(subject: Subject) -> str:
-    """Check that hostile turns get a reply of the right form within the deadline."""
-    require_dialogue(subject)
-    clock, count, task = Clock(_HOSTILE_SECONDS), 0, subject.tasks[0]
-    for kind, text in _hostile_turns(subject):
-        if clock.up:
-            break
-        await _say(subject, task, kind, text)
-        count += 1
-    return (
-        f"{count} hostile turns got replies within {subject.replies.seconds:g} s, or ended the "
-        "dialogue"
-    )
-
-
-async def _say(subject: Subject, task: Task[Any], kind: str, text: str) -> None:
-    """Say a hostile text in two turns; raise BrokenPromiseError if a reply to it fails."""
-    talk = await played(subject, task, continued(text), most=min(subject.env.max_turns, 3))
-    where = f"after a turn that is {kind}, {shorten(text)}, at {task_label(task)}"
-    if talk.rollout.error:
-        subject.replies.try_again()
-        if not is_text(text) and NOT_TEXT in talk.rollout.error:
-            return  # it quotes what no policy can write, as tokens are whole characters
-        raise BrokenPromiseError(
-            f"{talk.rollout.error}, {where}; a policy writes anything, so read it with linear and "
-            "bounded code, and answer"
-        )
-    for reply in talk.replies:
-        _check_messages(reply, where)
-
-
-def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
-    """Return hostile turns with their kinds: bare, in the form of an answer, and in tool calls."""
-    integers = {kind: str(number) for kind, number in INTEGERS.items()}
-    kinds = {**PATTERNS, **integers, **LARGE, **NESTED, **NUMBERS, **CHARACTERS}
-    tools = usable_tools(subject.env)
-    lead = split_turns(subject.form.before)[-1]
-    for kind, number in INTEGERS.items():
-        for tool in tools:
-            for call in tool.calls_with_number(number):
-                yield f"a call of {tool.name} with {kind}", call
-    turns = dict.fromkeys(turn for _, text in subject.answered[:2] for turn in split_turns(text))
-    for turn in list(turns)[:_OWN_TURNS]:
-        for number in dict.fromkeys(re.findall(r"\d+", turn, re.ASCII)):
-            for kind, large in integers.items():
-                yield f"a right turn with {kind}", turn.replace(number, large.lstrip("-"), 1)
-    for kind, text in SEARCHES.items():
-        for tool in tools:
-            for call in tool.calls_with_text(text):
-                yield f"a call of {tool.name} with {kind}", call
-    for kind, text in kinds.items():
-        for tool in tools:
-            for call in tool.calls_with_text(text):
-                yield f"a call of {tool.name} with {kind}", call
-        yield kind, text
-        for variant in dict.fromkeys([*subject.reply_variants(text)[1:], lead + text]):
-            if variant != text:
-                yield f"{kind} in the form of an answer", split_turns(variant)[-1]
-    for kind, text in {
-        "1 MB of tool calls": '<tool_call>{"name": "x", "arguments": {}}</tool_call>' * 20_000,
-        "1 MB of opened tool calls": "<tool_call>" * 90_000,
-    }.items():
-        yield kind, text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_core.kit.episodes import require_episodes
-from grpo_core.kit.players import Clock, always
+from grpo_core.kit.players import PlayClock, always
 from grpo_core.kit.reply_secrets import holds, tells
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
@@ -108,7 +108,7 @@ async def check_files(subject: Subject) -> str:
     env, sandboxes = with_watched_sandboxes(subject.env)
     async with Verifier(env, settings=subject.inline_verifier.settings) as verifier:
         watched = Watched(verifier, sandboxes)
-        clock, seen = Clock(_SECONDS), list[_Seen]()
+        clock, seen = PlayClock(_SECONDS), list[_Seen]()
         for task, reference in subject.answered[: 2 * MIN_TASKS_FOR_SHARE]:
             if clock.up and len(seen) >= MIN_TASKS_FOR_SHARE:
                 break
@@ -209,7 +209,7 @@ async def _check_tampering(subject: Subject, watched: Watched, seen: Sequence[_S
     Returns:
         How many changes were tried.
     """
-    tried, clock = 0, Clock(_SECONDS)
+    tried, clock = 0, PlayClock(_SECONDS)
     for attempt in seen[: subject.small_count]:
         used = {
             file.path

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from grpo_core.kit.episode_files import Watched, attempt_of
 from grpo_core.kit.episodes import require_episodes
-from grpo_core.kit.players import Clock
+from grpo_core.kit.players import PlayClock
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, task_label
@@ -42,7 +42,7 @@ async def check_startup(subject: Subject) -> str:
     if "sandbox" not in subject.env.needs:
         raise NotCheckedError("it uses no sandbox")
     env, sandboxes = with_watched_sandboxes(subject.env)
-    clock, planted, commands = Clock(_SECONDS), 0, 0
+    clock, planted, commands = PlayClock(_SECONDS), 0, 0
     async with Verifier(env, settings=subject.inline_verifier.settings) as verifier:
         watched = Watched(verifier, sandboxes)
         for task, reference in subject.answered[:MIN_TASKS_FOR_SHARE]:

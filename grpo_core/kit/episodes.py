@@ -14,12 +14,8 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, within
 from grpo_core.kit.players import (
-    Clock,
-    affordable_turns,
-    always,
-    first_then,
+    PlayClock,
     judged,
-    limited,
     ordinary_players,
     require_available,
     silent,
@@ -27,11 +23,9 @@ from grpo_core.kit.players import (
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.rota import Rota, asked_twice
 from grpo_core.kit.scripts import split_turns
-from grpo_core.kit.subject import TOLERANCE, Subject, describe_verdict, task_label
-from grpo_core.kit.tool_calls import call_text
+from grpo_core.kit.subject import Subject, describe_verdict, task_label
 from grpo_core.kit.verdicts import comparable_fields
-from grpo_core.protocol.same_numbers import same_number
-from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.protocol.types import Rollout, Task, Verdict
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.playing import Player, play, scripted
 from grpo_core.words import shorten
@@ -40,14 +34,14 @@ _NEW_INDEX = 700_001
 """The number of a task that no other check makes."""
 _REPLAYS = 3
 """Attempts at that task, and turns of each."""
-_SECONDS = 6.0
+SECONDS = 6.0
 """No further episode is begun after this time."""
 _TOGETHER_SECONDS = 60.0
 """The most seconds for episodes that are open at once."""
 _LATER = 4
 """Further attempts, which tell chance from leftovers."""
-_MB = 1_000_000
-_STALLING = ("banana", "apple")
+MB = 1_000_000
+STALLING = ("banana", "apple")
 """What a policy says before a reference, so that its turns are more."""
 
 
@@ -69,7 +63,7 @@ async def check_replay(subject: Subject) -> str:
     """Check that a fresh episode that hears the same turns says and gives the same."""
     require_episodes(subject)
     subject.require_replays()
-    clock, count = Clock(_SECONDS), await _replays_of_a_new_task(subject)
+    clock, count = PlayClock(SECONDS), await _replays_of_a_new_task(subject)
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for kind, player in _players(subject, index).items():
             if clock.up and count:
@@ -98,7 +92,7 @@ async def _replays_of_a_new_task(subject: Subject) -> int:
     size = size_of(subject.env, "train")
     key = replace(subject.tasks[0].key, index=_NEW_INDEX if size is None else size - 1)
     task = await subject.make_task(key)
-    player = scripted([_STALLING[0]] * _REPLAYS)
+    player = scripted([STALLING[0]] * _REPLAYS)
     first, *others = [await judged(subject, task, player) for _ in range(_REPLAYS)]
     if not first[1].scored:
         return 0  # the subject of episode.talk and verdict.form
@@ -123,7 +117,7 @@ def _differ(subject: Subject, first: Verdict, second: Verdict) -> bool:
 async def check_repeat(subject: Subject) -> str:
     """Check that an open episode that is asked for its verdict twice gives the same one twice."""
     require_episodes(subject)
-    clock, count = Clock(_SECONDS), 0
+    clock, count = PlayClock(SECONDS), 0
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for kind, player in _players(subject, index).items():
             if clock.up and count:
@@ -167,7 +161,7 @@ async def check_apart(subject: Subject) -> str:
     if subject.env.needs:  # a service may have room for two
         groups = [[first, second] for first, second in pairwise([*parts, parts[0]])]
         groups.append([parts[0], parts[0]])
-    clock = Clock(_SECONDS)
+    clock = PlayClock(SECONDS)
     for number, group in enumerate(groups):
         if number and clock.up:
             break
@@ -250,104 +244,3 @@ def _difference(
             f"{second}{f' ({rollout.error})' if rollout.error else ''}"
         )
     return f"{describe_verdict(part.verdict)} {first}, and {describe_verdict(verdict)} {second}"
-
-
-async def check_talk(subject: Subject) -> str:
-    """Check that silence, endless talk, unknown tools and 1 MB get a verdict and do not pass."""
-    require_episodes(subject)
-    limit = affordable_turns(subject, dialogues=1, most=subject.env.max_turns)
-    for task in subject.tasks[: subject.small_count]:
-        for kind, player in _TALK.items():
-            _, verdict = await judged(
-                subject, task, player if limit == subject.env.max_turns else limited(player, limit)
-            )
-            if not verdict.scored or verdict.passed:
-                raise BrokenPromiseError(
-                    f"an episode in which the policy says {kind} {describe_verdict(verdict)} at "
-                    f"{task_label(task)}; it must get a verdict, and not pass"
-                )
-    return f"{len(_TALK)} kinds of talk up to the last of {limit} turns get verdicts, and fail"
-
-
-_TALK: Mapping[str, Player] = {
-    "nothing, in every turn,": always(""),
-    "the same word in every turn": always("banana"),
-    "a call of a tool that there is not": always(call_text("no_such_tool", {"x": 1})),
-    "calls of 1 MB": first_then(call_text("no_such_tool", {}) * (_MB // 60), "banana"),
-    "1 MB in a turn": first_then("a " * (_MB // 2), "banana"),
-}
-"""Policies that talk as long as they may, by what they say."""
-
-
-async def check_turns(subject: Subject) -> str:
-    """Check that what a turn earned does not depend on later turns."""
-    require_episodes(subject)
-    subject.require_same_verdicts()
-    clock, count, has_turns = Clock(_SECONDS), 0, False
-    for task, reference in subject.answered[: subject.small_count]:
-        for script in _long_scripts(subject, reference):
-            if clock.up and count:
-                break
-            earned = await _earned(subject, task, script)
-            has_turns |= bool(earned)
-            turns = max(map(len, earned.values()), default=0)
-            for length in range(2, turns):
-                before = await _earned(subject, task, script[:length])
-                count += 1
-                # The last turn of the shorter attempt may be paid for the end that it brought.
-                for part, values in before.items():
-                    if _changed(values[: length - 1], earned.get(part, ())):
-                        raise BrokenPromiseError(
-                            f"in {part!r} the first {length - 1} of {length} turns earned "
-                            f"{_listed(values[: length - 1])} at {task_label(task)}, and "
-                            f"{_listed(earned[part][: length - 1])} when further turns followed "
-                            f"({shorten(script[length])}); what a turn earned must depend on what "
-                            "came before it only, so give a late success to the turn that brought "
-                            "it"
-                        )
-    if not has_turns:
-        raise NotCheckedError("no part says what each turn earned (Reward.turns)")
-    if not count:
-        raise NotCheckedError("no attempt has three turns, so no earlier turns can be compared")
-    return f"what turns earned was the same in {count} attempts that ended earlier"
-
-
-def _long_scripts(subject: Subject, reference: str) -> list[tuple[str, ...]]:
-    """Return scripts that come to the right answer late, or go on after it, in several turns."""
-    turns, most = split_turns(reference), subject.env.max_turns
-    return [
-        script
-        for script in (
-            (*turns[:-1], *_STALLING[: max(1, 3 - len(turns))], turns[-1])[:most],
-            (*_STALLING, *turns)[:most],
-            (_STALLING[0], *turns, *_STALLING)[:most],
-            tuple([*turns] + [turns[-1]] * most)[:most],
-        )
-        if len(script) > 2
-    ]
-
-
-async def _earned(
-    subject: Subject, task: Task[Any], script: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    """Return what each turn of a script earned, by the reward part; only of parts that say so."""
-
-    def player(messages: Sequence[Message]) -> str | None:
-        said = sum(message.role == "assistant" for message in messages)
-        return script[said] if said < len(script) else None
-
-    _, verdict = await judged(subject, task, player)
-    rewards = verdict.rewards if verdict.scored else {}
-    return {name: reward.turns for name, reward in rewards.items() if reward.turns is not None}
-
-
-def _changed(before: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether the first values of `later` are not `before`."""
-    pairs = zip(before, later, strict=False)
-    return len(later) < len(before) or any(
-        not same_number(a, b, absolute=TOLERANCE) for a, b in pairs
-    )
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)

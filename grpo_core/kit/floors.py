@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from grpo_core.figures.floors import Floor
-from grpo_core.kit.forms import whole_words
 from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
@@ -24,10 +23,10 @@ from grpo_core.kit.subject import (
     task_label,
 )
 from grpo_core.protocol.types import Verdict
-from grpo_core.words import common_prefix, prompt_text, shorten
+from grpo_core.words import shorten
 from grpo_core.words.hostile_texts import JUNK, KINDS_OF_SILENCE
 
-_FOR_ECHO = 0.2
+FOR_ECHO = 0.2
 """The least pay for an echo of the prompt, as a share of that for a right answer."""
 _ACCOUNT = (
     "First, we look at it. Then we think step by step. Next, we check each part again, because "
@@ -36,7 +35,7 @@ _ACCOUNT = (
 """The words by which an explanation is known, without one."""
 _SHARED_WORDS = 3
 """With fewer words that all references share there is no text around their answers."""
-_DIFFERING = "what differs in the prompt"
+DIFFERING = "what differs in the prompt"
 _TIMES = 20
 """How often a long account says the same."""
 _MOST_TURNS = 20
@@ -76,13 +75,13 @@ async def check_junk(subject: Subject) -> str:
     Bare junk must get the floor. Junk in the form of an answer may earn the reward parts that every
     answer in that form earns.
     """
-    form_parts = await _form_parts(subject)
+    form_parts = await find_form_parts(subject)
     _check_pay_for_form(subject, form_parts)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
-    right = {_spoken(text) for _, text in [*subject.answered, *subject.wide.answered]}
+    right = {spoken(text) for _, text in [*subject.answered, *subject.wide.answered]}
     for kind, text, replies in _junk(subject):
         for reply in replies:
-            if _spoken(reply) in right:
+            if spoken(reply) in right:
                 continue
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
             kinds += 1
@@ -132,7 +131,7 @@ def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
         yield f"a word at each of {turns} turns", talk, [talk]
 
 
-def _spoken(text: str) -> str:
+def spoken(text: str) -> str:
     """Return the words of a text without the marks between them; a text without words as it is."""
     return " ".join(re.findall(r"\w+", text)) or text.strip()
 
@@ -165,7 +164,7 @@ def _check_pay_for_form(subject: Subject, form_parts: frozenset[str]) -> None:
         )
 
 
-async def _form_parts(subject: Subject) -> frozenset[str]:
+async def find_form_parts(subject: Subject) -> frozenset[str]:
     """Return the parts that well-formed wrong answers earn in full, if there are other parts.
 
     Such parts pay for the form, not for the answer. The wrong answers are references of other tasks
@@ -193,70 +192,7 @@ async def _form_parts(subject: Subject) -> frozenset[str]:
     )
 
 
-async def check_echo(subject: Subject) -> str:
-    """Check that the prompt as an answer rarely passes or pays."""
-    candidates: dict[str, list[Attempt]] = {}
-    for task in subject.sample:
-        for number, text in enumerate(subject.reply_variants(prompt_text(task))):
-            candidates.setdefault(
-                ("the prompt echoed", "the prompt in the form of an answer")[number], []
-            ).append((task, text))
-    parts = _parts_of_prompts(subject)
-    differing = {kind: parts.pop(kind) for kind in (_DIFFERING,) if kind in parts}
-    summary = await _must_rarely_pass(subject, candidates | parts)
-    if differing:  # a text to correct may be paid by the share of its words that are right
-        summary += f"; {await _must_rarely_pass(subject, differing, unpaid=False)}"
-    await _check_words_of_prompt(subject, candidates["the prompt echoed"])
-    return summary
-
-
-def _parts_of_prompts(subject: Subject) -> dict[str, list[Attempt]]:
-    """Return parts of the prompts as answers, by their kind, but no references.
-
-    They are the last message, where there are several, and what differs from prompt to prompt.
-    """
-    prompts = [prompt_text(task) for task in subject.sample]
-    before = whole_words(common_prefix(prompts))
-    rest = [prompt[len(before) :][::-1] for prompt in prompts]
-    after = whole_words(common_prefix(rest))[::-1]
-    right = {id(task): _spoken(text).casefold() for task, text in subject.answered}
-    parts: dict[str, list[Attempt]] = {}
-    for task, prompt in zip(subject.sample, prompts, strict=True):
-        differing = prompt[len(before) : len(prompt) - len(after)]
-        own = dict[str, str]()
-        if not subject.env.answer_in_prompt:
-            own[_DIFFERING] = differing.strip().rstrip("?.!,;:")
-        if not isinstance(task.prompt, str) and len(task.prompt) > 1:
-            own["the last message of the prompt"] = task.prompt[-1].content.strip()
-        for kind, text in own.items():
-            if text and _spoken(text).casefold() != right.get(id(task)):
-                parts.setdefault(kind, []).append((task, text))
-    return {kind: pairs for kind, pairs in parts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE}
-
-
-async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) -> None:
-    """Check that the prompt as an answer is not paid in most tasks, unless for its form."""
-    form_parts = await _form_parts(subject)
-    right = Floor.of("", [verdict for verdict in subject.reference_verdicts if verdict.passed])
-    if right.reward is None or subject.env.open_ended:
-        return
-    least = _FOR_ECHO * (right.reward - subject.env.floor)
-    others = subject.other_references
-    if others and all(_holds_form(subject, text) for _, text in echoes):  # an example of an answer
-        answers = await subject.verdicts(others)
-        wrong = [_earned(subject, v, form_parts) for v in answers if v.scored and not v.passed]
-        if wrong:  # what any answer in that form earns
-            least += max(fmean(wrong), 0.0)
-    verdicts = await subject.verdicts(echoes)
-    earned = [_earned(subject, verdict, form_parts) for verdict in verdicts]
-    if sum(pay >= least for pay in earned) >= MOST_TASKS * len(earned):
-        raise BrokenPromiseError(
-            f"the prompt echoed is paid {earned[0]:g} at {task_label(echoes[0][0])}, and not much "
-            "less elsewhere: its own words are paid; compare the answer only"
-        )
-
-
-def _earned(subject: Subject, verdict: Verdict, form_parts: frozenset[str]) -> float:
+def earned_by(subject: Subject, verdict: Verdict, form_parts: frozenset[str]) -> float:
     """Return what a verdict pays above the floor, but for the parts that pay for the form."""
     return (
         math.fsum(
@@ -268,7 +204,7 @@ def _earned(subject: Subject, verdict: Verdict, form_parts: frozenset[str]) -> f
     )
 
 
-def _holds_form(subject: Subject, text: str) -> bool:
+def holds_form(subject: Subject, text: str) -> bool:
     """Return whether a text holds what stands before and after answers; False if nothing does."""
     before, after = subject.form.before.strip(), subject.form.after.strip()
     return bool(before and after) and before in text and after in text
@@ -277,7 +213,7 @@ def _holds_form(subject: Subject, text: str) -> bool:
 async def check_other(subject: Subject) -> str:
     """Check that the reference of another task rarely passes or pays."""
     require_best_answer(subject)
-    return await _must_rarely_pass(
+    return await must_rarely_pass(
         subject, {"the reference of another task": subject.other_references}
     )
 
@@ -288,7 +224,7 @@ def require_best_answer(subject: Subject) -> None:
         raise NotCheckedError("there is no best answer: one for another task may be as good")
 
 
-async def _must_rarely_pass(
+async def must_rarely_pass(
     subject: Subject, candidates: Mapping[str, Sequence[Attempt]], *, unpaid: bool = True
 ) -> str:
     """Check that each kind of attempts gets verdicts and does not pass most tasks.

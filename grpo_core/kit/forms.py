@@ -15,7 +15,7 @@ _ITEMS = re.compile(r"[\w.-]+(?: \w+)?(?:(?:[,;] ?| [>|/<=-]+ )[\w.-]+(?: \w+)?)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AnswerForm:
     """The text around the answer in the environment's references, such as a pair of tags."""
 
     before: str = ""
@@ -66,20 +66,20 @@ def json_parts(texts: Sequence[str]) -> list[str] | None:
     return parts if len(frames) == 1 else None
 
 
-def form_of(before: str, after: str) -> Form:
+def form_of(before: str, after: str) -> AnswerForm:
     """Return the form of answers with this common beginning and end.
 
     Words that are cut belong to the answers; so does what they share inside of a tag.
     """
     tag = re.search(r"\A.*<(\w+)>(?=[^<>]*\Z)", before, re.DOTALL)
     if tag is not None and f"</{tag[1]}>" in after:
-        return Form(tag[0], after[after.index(f"</{tag[1]}>") :])
+        return AnswerForm(tag[0], after[after.index(f"</{tag[1]}>") :])
     return without_cut_words(before, after)
 
 
-def without_cut_words(before: str, after: str) -> Form:
+def without_cut_words(before: str, after: str) -> AnswerForm:
     """Return a common beginning and end without the words in which they stop."""
-    return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
+    return AnswerForm(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
 
 def whole_words(text: str) -> str:

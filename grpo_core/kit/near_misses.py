@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.near_texts import CUT, EXCHANGED, near_texts, not_as_asked
@@ -59,36 +59,48 @@ async def check_listed(subject: Subject) -> str:
             lists.setdefault("all references, the right one in the middle", []).append(
                 (task, with_last_turn(reference, "\n".join(_insert_in_middle(others, own))))
             )
-        right = bare_answers.get(index)
-        if right is None:
+        if (right := bare_answers.get(index)) is None:
             continue
-        wrong = [text for text in dict.fromkeys(bare_answers.values()) if text != right][
-            :_MAX_LISTED
-        ]
-        for order, texts in (
-            ("in the middle", _insert_in_middle(wrong, right)),
-            ("last", [*wrong, right]),
-            ("first", [right, *wrong]),  # what passes this way alone ignores the ending
-        ):
-            if order == _COMMITTED.get(subject.env.answer_at):
-                continue
-            if order != "in the middle" and right == own.strip() and right[0] in "[{":
-                continue  # JSON ends where it ends, so these are complete answers
-            if not wrong or (order == "in the middle" and len(wrong) < 2):
-                continue
-            for separator in (" ", ", ", "\n"):
-                bare = separator.join(texts)
-                lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
-                filled = subject.replace_answer(index, bare)
-                if filled is not None and filled != bare:
-                    lists.setdefault(f"all answers in one form, the right one {order}", []).append(
-                        (task, filled)
-                    )
+        wrong = [text for text in dict.fromkeys(bare_answers.values()) if text != right]
+        is_json = right == own.strip() and right[0] in "[{"
+        for order, texts in _orders(subject, right, wrong[:_MAX_LISTED], is_json=is_json):
+            for form, text in _listed(subject, index, texts):
+                lists.setdefault(f"{form}, the right one {order}", []).append((task, text))
     if not lists:
         raise NotCheckedError("no different answers are known apart from what stands around them")
     for kind, attempts in lists.items():
         await subject.must_fail(kind, attempts, advice=_ADVICE.get(kind.rpartition(" ")[2], ""))
     return f"{len(lists)} ways to list all answers never pass"
+
+
+def _orders(
+    subject: Subject, right: str, wrong: Sequence[str], *, is_json: bool
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the lists of answers that must not pass, by where the right one stands in them.
+
+    Args:
+        subject: The environment that is checked.
+        right: The right answer.
+        wrong: The other answers.
+        is_json: Whether the answer is JSON alone: it ends where it ends, so that with the right one
+            first or last these are complete answers.
+    """
+    orders = {"in the middle": _insert_in_middle(wrong, right)} if len(wrong) > 1 else {}
+    if wrong and not is_json:
+        orders["last"] = [*wrong, right]
+        orders["first"] = [right, *wrong]  # what passes this way alone ignores the ending
+    orders.pop(_COMMITTED.get(subject.env.answer_at, ""), None)
+    yield from orders.items()
+
+
+def _listed(subject: Subject, index: int, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield lists of answers, bare and in the form of the answer at `index`."""
+    for separator in (" ", ", ", "\n"):
+        bare = separator.join(texts)
+        yield "all answers", bare
+        filled = subject.replace_answer(index, bare)
+        if filled is not None and filled != bare:
+            yield "all answers in one form", filled
 
 
 _ADVICE = {

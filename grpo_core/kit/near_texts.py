@@ -59,7 +59,20 @@ def near_texts(answer: str, *, with_numbers: bool = True) -> Mapping[str, str]:
 def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str, str]]:
     """Yield texts in which a number, a letter or an item of the answer is another one."""
     numbers = list(re.finditer(r"\d{1,15}", answer, re.ASCII))
-    if with_numbers and numbers and numbers[0][0] != answer.lstrip("+-"):
+    if with_numbers:
+        yield from _with_other_numbers(answer, numbers)
+    if numbers and answer.startswith(("{", "[")):
+        yield "the right answer with NaN for its numbers", _JSON_NUMBER.sub("NaN", answer)
+    if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and _INNER_DOT.search(answer):
+        changed = _INNER_DOT.sub(":", answer, count=1)
+        yield "the right answer with another mark in place of a dot", changed
+    yield from _with_other_letters(answer)
+    yield from _with_fewer_items(answer)
+
+
+def _with_other_numbers(answer: str, numbers: list[re.Match[str]]) -> Iterator[tuple[str, str]]:
+    """Yield texts in which numbers of the answer are others."""
+    if numbers and numbers[0][0] != answer.lstrip("+-"):
         for place, number in (("first", numbers[0]), ("last", numbers[-1])):
             for change, step in (("more", 1), ("less", -1)):
                 other = str(abs(int(number[0]) + step)).zfill(len(number[0]))
@@ -74,15 +87,14 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
             changed = re.sub(r"\d{1,15}", lambda n: _raised(n, next(steps)), answer, flags=re.ASCII)
             yield "the right answer with more in each number", changed
     signed = re.search(r"(?<![\w.)-])-?\d+", answer, re.ASCII)
-    if with_numbers and signed and signed[0] != answer and int(signed[0]):
+    if signed and signed[0] != answer and int(signed[0]):
         other = signed[0][1:] if signed[0][0] == "-" else f"-{signed[0]}"
         changed = answer[: signed.start()] + other + answer[signed.end() :]
         yield "the right answer with the sign of its first number changed", changed
-    if numbers and answer.startswith(("{", "[")):
-        yield "the right answer with NaN for its numbers", _JSON_NUMBER.sub("NaN", answer)
-    if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and _INNER_DOT.search(answer):
-        changed = _INNER_DOT.sub(":", answer, count=1)
-        yield "the right answer with another mark in place of a dot", changed
+
+
+def _with_other_letters(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield texts in which a letter of the answer is another one, or two are exchanged."""
     letters = list(_LETTER.finditer(answer))
     if len(answer) > 3 and letters and not answer.startswith(("{", "[")):
         letter = letters[len(letters) // 2]
@@ -96,7 +108,6 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
             at = places[len(places) // 2]
             changed = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
             yield EXCHANGED, answer.replace(word, changed, 1)
-    yield from _with_fewer_items(answer)
 
 
 def _raised(number: re.Match[str], step: int = 1) -> str:

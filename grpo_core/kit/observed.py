@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.calls.deadline import describe
+from grpo_core.kit.failing_verdicts import verify_directly
 from grpo_core.kit.recorded import Recorded
 from grpo_core.kit.scripts import attempt_rollout
-from grpo_core.kit.verdicts import verify_directly
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
@@ -20,7 +20,7 @@ from grpo_core.verify.isolated import IsolatedReplies
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class SecondJudge:
     """The environment in the second process, with what replies for it in a dialogue."""
 
     env: Environment[Any]

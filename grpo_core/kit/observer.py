@@ -22,10 +22,10 @@ from typing import Any
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.kit.agent_ends import AgentRuns, Run
+from grpo_core.kit.agent_ends import AgentRuns, PlannedRun
 from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
 from grpo_core.kit.endings import leftovers_by_end
-from grpo_core.kit.observed import Judge
+from grpo_core.kit.observed import SecondJudge
 from grpo_core.kit.process_state import StateWatch, seeded_generators
 from grpo_core.kit.read_variables import ReadVariables
 from grpo_core.kit.recorded import Recorded, address
@@ -123,7 +123,7 @@ async def _observe(
     tasks = {address(task): task for task in made if isinstance(task, Task)}
     report = _told_of_tasks(env, made, references=request["references"])
     seconds = min(env.timeout_seconds, _REPLY_SECONDS)
-    judge = Judge(
+    judge = SecondJudge(
         env,
         IsolatedReplies(env, settings=VerifyConfig(isolation="inline", timeout_seconds=seconds)),
         Recorded.unpack(request["recorded"]),
@@ -187,7 +187,7 @@ def _told_of_tasks(
 
 
 async def _left_behind(
-    judge: Judge,
+    judge: SecondJudge,
     form: Sequence[str],
     *,
     references: bool,
@@ -233,7 +233,7 @@ async def _left_behind(
 
 async def _variable(
     variables: ReadVariables,
-    judge: Judge,
+    judge: SecondJudge,
     attempts: Sequence[tuple[Task[Any], str]],
     keys: Sequence[TaskKey],
 ) -> dict[str, str]:
@@ -257,7 +257,7 @@ async def _variable(
 
 
 async def _agents(
-    judge: Judge,
+    judge: SecondJudge,
     env: AgentEnvironment[Any],
     runs: Mapping[str, Sequence[Any]],
     tasks: Mapping[Any, Task[Any]],
@@ -275,7 +275,9 @@ async def _agents(
         files: Watches files.
     """
     by_kind = {
-        kind: [Run(tasks[tuple(place)], text, access) for place, text, access in runs_of_kind]
+        kind: [
+            PlannedRun(tasks[tuple(place)], text, access) for place, text, access in runs_of_kind
+        ]
         for kind, runs_of_kind in runs.items()
     }
     agents = AgentRuns(env)
@@ -330,7 +332,7 @@ def _known_attempts(
 
 
 async def _verdicts(
-    judge: Judge,
+    judge: SecondJudge,
     attempts: Sequence[tuple[Task[Any], str]],
     *,
     seconds: float,
@@ -354,7 +356,7 @@ async def _verdicts(
 
 
 async def _seeded(
-    judge: Judge,
+    judge: SecondJudge,
     calls: Sequence[tuple[Task[Any], str]],
     attempts: Sequence[tuple[Task[Any], str]],
 ) -> list[str]:

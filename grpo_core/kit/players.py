@@ -136,7 +136,7 @@ def _examples(task: Task[Any]) -> list[str]:
     return list(dict.fromkeys(text for texts in by_length for text in texts))[:_MOST_EXAMPLES]
 
 
-class Clock:
+class PlayClock:
     """Track whether there is time for another dialogue."""
 
     def __init__(self, seconds: float = CHECK_SECONDS) -> None:

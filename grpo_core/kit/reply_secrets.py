@@ -12,7 +12,7 @@ from grpo_core.kit.floors import MOST_TASKS
 from grpo_core.kit.forms import whole_words
 from grpo_core.kit.players import (
     IGNORANT,
-    Clock,
+    PlayClock,
     affordable_turns,
     always,
     continued,
@@ -105,7 +105,7 @@ def tells(texts: Sequence[str], answers: Sequence[str]) -> bool:
 async def check_secret(subject: Subject) -> str:
     """Check that replies do not tell the answer to a policy that then is paid for it."""
     require_dialogue(subject)
-    answers, clock = known_answers(subject), Clock()
+    answers, clock = known_answers(subject), PlayClock()
     words = [answer for _, answer in answers]
     last_turns = [subject.last_turns[number] for number, _ in answers]
     wrong: Mapping[str, Sequence[str]] = {
@@ -199,7 +199,7 @@ async def check_echo(subject: Subject) -> str:
 
 async def _must_rarely_pass(subject: Subject, kind: str) -> None:
     """Raise BrokenPromiseError if a policy that knows nothing passes most tasks."""
-    talks, clock = list[tuple[Task[Any], Rollout, Verdict]](), Clock()
+    talks, clock = list[tuple[Task[Any], Rollout, Verdict]](), PlayClock()
     for task in subject.sample:
         if clock.up and talks:
             break

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from grpo_core.kit.ordinary import ordinary_attempts
-from grpo_core.kit.players import Clock
+from grpo_core.kit.players import PlayClock
 from grpo_core.kit.recorded import UNSEEN, address, packed
 from grpo_core.kit.result import NotCheckedError
 from grpo_core.kit.scripts import join_turns, split_turns, with_last_turn
@@ -77,7 +77,7 @@ async def _recorded(
     form = subject.form
     unseen = (attempts[0][0], f"{form.before}{UNSEEN}{form.after}")
     played = [(task, text, await subject.rollout(task, text)) for task, text in (*attempts, unseen)]
-    clock = Clock(_FURTHER_SECONDS)
+    clock = PlayClock(_FURTHER_SECONDS)
     for task, text in further:
         if clock.up:
             break

@@ -13,7 +13,7 @@ from typing import Any
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.agent_plays import AgentPlays
 from grpo_core.kit.forms import (
-    Form,
+    AnswerForm,
     are_cut,
     form_of,
     is_answer,
@@ -309,7 +309,7 @@ class Subject:
         return [split_turns(text)[-1] for _, text in self.answered]
 
     @cached_property
-    def form(self) -> Form:
+    def form(self) -> AnswerForm:
         """Return the text that all references have around their answer.
 
         It is empty where there are too few different references to tell.
@@ -321,32 +321,32 @@ class Subject:
             if answer is not None
         }
         if len(surroundings) == 1:
-            return Form(*surroundings.pop())
+            return AnswerForm(*surroundings.pop())
         if len(set(texts)) < 3:
-            return Form()
+            return AnswerForm()
         before = common_prefix(texts)
         after = common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return form_of(before, after)
 
     @cached_property
-    def frame(self) -> Form:
+    def frame(self) -> AnswerForm:
         """Return all that references have in common at both ends, also a part of their answers.
 
         It is empty where there are too few different references to tell.
         """
         texts = self.last_turns
         if len(set(texts)) < 3:
-            return Form()
+            return AnswerForm()
         before = common_prefix(texts)
         return without_cut_words(
             before, common_prefix([t[len(before) :][::-1] for t in texts])[::-1]
         )
 
     @cached_property
-    def shared_form(self) -> Form:
+    def shared_form(self) -> AnswerForm:
         """Return what all references have around what differs in them, whatever their answer is."""
         texts = self.last_turns
-        if self.form != Form() or len(set(texts)) < 3:
+        if self.form != AnswerForm() or len(set(texts)) < 3:
             return self.form
         before = re.sub(r"[\w.+-]*\Z", "", common_prefix(texts))
         rest = [text[len(before) :][::-1] for text in texts]
@@ -376,7 +376,7 @@ class Subject:
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
         answer, reference = self.bare_answers[index], self.last_turns[index]
-        if answer is not None or (self.form == Form() and not self._whole_references):
+        if answer is not None or (self.form == AnswerForm() and not self._whole_references):
             return answer
         return self.without_form(reference)
 

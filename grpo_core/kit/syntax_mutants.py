@@ -233,7 +233,7 @@ def _of_iteration(node: ast.comprehension) -> list[Change]:
     return changes
 
 
-def _of_statement(node: Any) -> list[Change]:
+def _of_statement(node: Any) -> list[Change]:  # noqa: C901 - a kind of statement after the other
     """Return the changes of a statement's own fields, and of the order of those inside it."""
     changes: list[Change] = []
     for field in ("body", "orelse"):

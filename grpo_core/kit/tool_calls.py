@@ -177,18 +177,12 @@ def malformed_calls(tool: Tool) -> Mapping[str, str]:
 
 def _example(schema: Mapping[str, Any], root: Mapping[str, Any], number: int) -> Any:
     """Return the example `number` of the values that a JSON schema allows."""
-    if "$ref" in schema:
-        target: Any = root
-        for step in schema["$ref"].removeprefix("#/").split("/"):
-            target = target[step]
-        return _example(target, root, number)
+    if (other := _stands_for(schema, root)) is not None:
+        return _example(other, root, number)
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):
         return schema["enum"][number % len(schema["enum"])]
-    for choice in ("anyOf", "oneOf", "allOf"):
-        if schema.get(choice):
-            return _example(schema[choice][0], root, number)
     match schema.get("type"):
         case "integer":
             return int(_bounded(schema, _INTEGERS[number % SAMPLES]))
@@ -211,6 +205,19 @@ def _example(schema: Mapping[str, Any], root: Mapping[str, Any], number: int) ->
             }
     text = _WORDS[number % SAMPLES].ljust(schema.get("minLength", 0), "x")
     return text[: schema.get("maxLength", len(text))]
+
+
+def _stands_for(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the schema that another one refers to, or the first that it combines; or None."""
+    if "$ref" in schema:
+        target: Any = root
+        for step in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        return target  # type: ignore[no-any-return]
+    if "const" in schema or schema.get("enum"):
+        return None
+    choices = (schema[choice] for choice in ("anyOf", "oneOf", "allOf") if schema.get(choice))
+    return next((choice[0] for choice in choices), None)
 
 
 def _bounded(schema: Mapping[str, Any], value: float) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from grpo_core.kit.players import Clock, reply_here
+from grpo_core.kit.players import PlayClock, reply_here
 from grpo_core.kit.reply_secrets import holds, known_answers, tells
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, task_label
@@ -51,7 +51,7 @@ async def check_secret(subject: Subject) -> str:
     results: dict[str, list[str]] = {}
     held: list[set[str]] = []
     records: list[str] = []
-    clock = Clock()
+    clock = PlayClock()
     for task in tasks:
         if clock.up and len(held) >= MIN_TASKS_FOR_SHARE:
             break
@@ -63,6 +63,27 @@ async def check_secret(subject: Subject) -> str:
                 result = await reply_here(subject, task, call)
                 results.setdefault(call, []).append(result)
             records += await _records(subject, task, tool, right[len(held) - 1])
+    _refuse_results_with_answers(results, tasks, right)
+    if len(records) >= MIN_TASKS_FOR_SHARE:
+        raise BrokenPromiseError(
+            f"a tool that is given the prompt returns it with its answer, such as "
+            f"{shorten(records[0], 120)}, in {len(records)} of {len(held)} tasks: it searches the "
+            "rows of the tasks; keep the answers out of what it searches"
+        )
+    distinct = len({repr(task.data) for task in tasks[: len(held)]}) >= MIN_TASKS_FOR_SHARE
+    if distinct and (places := set.intersection(*held)):
+        raise BrokenPromiseError(
+            f"{min(places)} is what the verifier keeps of the task that is played, so a tool can "
+            "give it away, and dialogues that go on at the same time mix; keep nothing of a task "
+            "on self"
+        )
+    return f"{len(tools)} tools do not hand out the answers of {len(held)} tasks"
+
+
+def _refuse_results_with_answers(
+    results: Mapping[str, list[str]], tasks: Sequence[Task[Any]], right: Sequence[str]
+) -> None:
+    """Raise BrokenPromiseError if short results of a call hold the answers of their tasks."""
     for call, texts in results.items():
         short = [
             text
@@ -78,20 +99,6 @@ async def check_secret(subject: Subject) -> str:
                 f"the call {call} hands out the answer, {shorten(short[index])} at "
                 f"{task_label(tasks[index])}, whatever is asked; a tool may help, and not answer"
             )
-    if len(records) >= MIN_TASKS_FOR_SHARE:
-        raise BrokenPromiseError(
-            f"a tool that is given the prompt returns it with its answer, such as "
-            f"{shorten(records[0], 120)}, in {len(records)} of {len(held)} tasks: it searches the "
-            "rows of the tasks; keep the answers out of what it searches"
-        )
-    distinct = len({repr(task.data) for task in tasks[: len(held)]}) >= MIN_TASKS_FOR_SHARE
-    if distinct and (places := set.intersection(*held)):
-        raise BrokenPromiseError(
-            f"{min(places)} is what the verifier keeps of the task that is played, so a tool can "
-            "give it away, and dialogues that go on at the same time mix; keep nothing of a task "
-            "on self"
-        )
-    return f"{len(tools)} tools do not hand out the answers of {len(held)} tasks"
 
 
 async def _records(subject: Subject, task: Task[Any], tool: Tool, answer: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core.calls.isolation import ForeignError
-from grpo_core.kit.players import Clock, reply_here
+from grpo_core.kit.players import PlayClock, reply_here
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.second_process import SecondProcess
@@ -58,21 +58,26 @@ async def check_form(subject: Subject) -> str:
             f"there are tools, but max_turns is {env.max_turns}, so no call can be answered; set "
             "max_turns to 2 or more"
         )
-    for tool in tools:
-        _check_description(tool)
-    if len({tool.name for tool in tools}) < len(tools):
-        raise BrokenPromiseError("two tools have the same name; a call names one of them")
+    _check_descriptions(tools)
     if env.needs and subject.unavailable:
         raise NotCheckedError(subject.unavailable)
     if subject.replies.hanging:
         raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
-    task, clock = subject.tasks[0], Clock()
+    task, clock = subject.tasks[0], PlayClock()
     for tool in tools:
         await _check_results(subject, task, tool)
         for kind, text in malformed_calls(tool).items():
             if not clock.up:
                 await _result(subject, task, kind, text)
     return f"{len(tools)} tools are described, and answer right and wrong calls"
+
+
+def _check_descriptions(tools: Sequence[Tool]) -> None:
+    """Raise BrokenPromiseError if a tool is not described, or two have the same name."""
+    for tool in tools:
+        _check_description(tool)
+    if len({tool.name for tool in tools}) < len(tools):
+        raise BrokenPromiseError("two tools have the same name; a call names one of them")
 
 
 def _check_description(tool: Tool) -> None:
@@ -140,7 +145,18 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
         if not result.startswith("error: "):
             results.append((call, result))
             _check_readable(call, result)
-    with_result = [pair for pair in results if not pair[1].startswith("error: ")]
+    _check_useful(tool, [pair for pair in results if not pair[1].startswith("error: ")])
+    await _check_examples(subject, task, tool)
+    if all(_MISTAKES.match(result) or _REFUSED.match(result) for _, result in results):
+        call, result = results[0]
+        raise BrokenPromiseError(
+            f"the call {call}, which the description of {tool.name} allows, gets "
+            f"{shorten(result, 200)}, and so do others; fix the function or its types"
+        )
+
+
+def _check_useful(tool: Tool, with_result: Sequence[tuple[str, str]]) -> None:
+    """Raise BrokenPromiseError if all results are cut, or all are empty."""
     if with_result and all(len(result) >= MAX_RESULT for _, result in with_result):
         raise BrokenPromiseError(
             f"the result of {with_result[0][0]} is cut after {MAX_RESULT:,} characters, as are "
@@ -151,6 +167,10 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
             f"the calls of {tool.name}, such as {with_result[0][0]}, get {with_result[0][1]!r}: it "
             "returns nothing that a policy could read; return a result"
         )
+
+
+async def _check_examples(subject: Subject, task: Task[Any], tool: Tool) -> None:
+    """Raise BrokenPromiseError if a call that the description gives as an example fails."""
     for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
         result = await _result(subject, task, "an example of the description", call) or ""
         if result.startswith("error: "):
@@ -158,12 +178,6 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
                 f"the call {call}, which the description of {tool.name} has as an example, gets "
                 f"{shorten(result, 200)}; fix the function or its description"
             )
-    if all(_MISTAKES.match(result) or _REFUSED.match(result) for _, result in results):
-        call, result = results[0]
-        raise BrokenPromiseError(
-            f"the call {call}, which the description of {tool.name} allows, gets "
-            f"{shorten(result, 200)}, and so do others; fix the function or its types"
-        )
 
 
 def _unwritable(call: str, error: str) -> BrokenPromiseError:

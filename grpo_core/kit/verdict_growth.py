@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.kit.growth import measure_growth
-from grpo_core.kit.observed import Judge
+from grpo_core.kit.observed import SecondJudge
 from grpo_core.kit.scripts import join_turns
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.types import Task, TaskKey
@@ -30,7 +30,7 @@ _LONG_WORDS = 800
 
 
 async def measure_growth_of(
-    judge: Judge,
+    judge: SecondJudge,
     attempts: Sequence[tuple[Task[Any], str]],
     form: Sequence[str],
     *,

@@ -88,12 +88,14 @@ def is_choice(hint: Any, value: Any) -> bool:
 
 
 def is_section(hint: Any) -> bool:
+    """Return whether a type holds settings of its own: a dataclass or a model of pydantic."""
     return isinstance(hint, type) and (
         dataclasses.is_dataclass(hint) or issubclass(hint, BaseModel)
     )
 
 
 def is_kind_of(origin: Any, base: Any) -> bool:
+    """Return whether `origin` is a class that derives from `base`; it may be anything."""
     return isinstance(origin, type) and issubclass(origin, base)
 
 

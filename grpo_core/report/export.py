@@ -15,7 +15,7 @@ Rewarded = tuple[float, JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ExportChoice:
     """Which rollouts to export; of rollouts of a task with equal messages, only one is kept."""
 
     reward: float | None = None
@@ -43,7 +43,7 @@ class Choice:
         )
 
 
-def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Rewarded]]:
+def choose(lines: Iterable[JsonObject], choice: ExportChoice) -> dict[TaskKey, list[Rewarded]]:
     """Return the chosen lines of rollouts.jsonl by task, with tasks in the order of the run.
 
     The rollouts of a task are sorted by reward, highest first, and by the order of the run among

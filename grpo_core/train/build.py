@@ -21,7 +21,7 @@ from grpo_core.train.grpo import Grpo
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import choose_sampler
-from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.alarms.watch import AlarmWatch
 from grpo_core.train.run.journal import Journal, LogText
@@ -228,7 +228,7 @@ def _tell_slow_paths(actor: Actor, observer: Observer) -> None:
     policy, trainer = actor.policy, actor.config.trainer
     if trainer.shared_prefix and not policy.shared_prefix:
         observer.say(f"this model cannot compute shared tokens once: {policy.training.value}")
-    if trainer.shared_prefix and not policy.fills and policy.sampling is not Sampling.TREES:
+    if trainer.shared_prefix and not policy.fills and policy.sampling is not DecodingWay.TREES:
         observer.say(f"sampling from this model is slow: {policy.sampling.value}")
     if trainer.logits_mb and not policy.logits_bytes and not policy.sharded:
         observer.say(

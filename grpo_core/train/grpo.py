@@ -34,7 +34,7 @@ from grpo_core.train.algorithm.losses import Surrogate
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.compute.batch import collate
-from grpo_core.train.policy.memory import Workload
+from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.rollout.tasks import TaskStream, draw_number, total_steps
 from grpo_core.train.run.measure import decoded_together

@@ -20,7 +20,7 @@ from grpo_core.protocol.types import Message, Script, Segment, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
-from grpo_core.train.policy.memory import Workload
+from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.completions import prompt_tokens
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps

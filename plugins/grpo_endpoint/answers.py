@@ -7,135 +7,24 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NotRequired
-
-from typing_extensions import TypedDict
+from typing import Any
 
 from grpo_core import ToolCall
 from grpo_core.protocol.endpoint import Choice, CompletionAnswer
-
-FinishReason = Literal["stop", "length", "tool_calls"]
-
-
-class FunctionCall(TypedDict):
-    """A called function."""
-
-    name: str
-    arguments: str
-
-
-class Call(TypedDict):
-    """A call of a tool; `index` is its number, in a chunk."""
-
-    index: NotRequired[int]
-    id: str
-    type: Literal["function"]
-    function: FunctionCall
-
-
-class AnswerMessage(TypedDict):
-    """A message of the policy; `reasoning_content` is there if it thought before its content."""
-
-    role: Literal["assistant"]
-    content: str | None
-    reasoning_content: NotRequired[str]
-    refusal: None
-    tool_calls: NotRequired[list[Call]]
-
-
-class TokenLogprob(TypedDict):
-    """A token and its log-prob; `bytes` is null where the token is no whole text."""
-
-    token: str
-    logprob: float
-    bytes: list[int] | None
-    top_logprobs: list[Any]
-
-
-class ChatLogprobs(TypedDict):
-    """The log-probs of a message."""
-
-    content: list[TokenLogprob]
-    refusal: None
-
-
-class ChatChoice(TypedDict):
-    """A message that answers a chat."""
-
-    index: int
-    message: AnswerMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
-
-
-class Usage(TypedDict):
-    """Numbers of tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class ChatCompletion(TypedDict):
-    """The answer to a chat."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-
-
-class TextLogprobs(TypedDict):
-    """The log-probs of a text."""
-
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: None
-    text_offset: list[int]
-
-
-class TextChoice(TypedDict):
-    """A continuation of a text; in chunks, `finish_reason` is null before the last."""
-
-    index: int
-    text: str
-    logprobs: TextLogprobs | None
-    finish_reason: Literal["stop", "length"] | None
-
-
-class TextCompletion(TypedDict):
-    """The answer to a text."""
-
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    choices: list[TextChoice]
-    usage: Usage
-
-
-class Model(TypedDict):
-    """A model."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-class Models(TypedDict):
-    """All models."""
-
-    object: Literal["list"]
-    data: list[Model]
-
-
-class Health(TypedDict):
-    """Says that the server is there."""
-
-    status: Literal["ok"]
+from grpo_endpoint.answer_types import (
+    AnswerMessage,
+    ChatCompletion,
+    ChatLogprobs,
+    FinishReason,
+    Health,
+    Model,
+    Models,
+    TextChoice,
+    TextCompletion,
+    TextLogprobs,
+    Usage,
+    WrittenCall,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +189,8 @@ def _message(choice: Choice) -> AnswerMessage:
     return message
 
 
-def _call(call: ToolCall, index: int | None = None) -> Call:
-    written: Call = {
+def _call(call: ToolCall, index: int | None = None) -> WrittenCall:
+    written: WrittenCall = {
         "id": call.id,
         "type": "function",
         "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},

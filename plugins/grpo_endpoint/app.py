@@ -23,7 +23,7 @@ from grpo_endpoint.bodies import Bodies
 from grpo_endpoint.chat import ChatBody
 from grpo_endpoint.doors import Doors
 from grpo_endpoint.errors import ApiError, invalid_body
-from grpo_endpoint.gate import Client
+from grpo_endpoint.gate import KeyHolder
 from grpo_endpoint.openapi import document
 from grpo_endpoint.responses import JsonResponse, PendingResponse, PendingStream, error_response
 from grpo_endpoint.service import Service
@@ -121,7 +121,7 @@ class _Api:
         )
 
     def _start(
-        self, client: Client, body: ChatBody | TextBody
+        self, client: KeyHolder, body: ChatBody | TextBody
     ) -> asyncio.Task[list[CompletionAnswer]]:
         """Return the task that answers a valid body.
 

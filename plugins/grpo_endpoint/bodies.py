@@ -30,9 +30,9 @@ class Bodies:
         self._limit = int(limit_mb * 2**20)
         self._held = 0
 
-    def open(self) -> Body:
+    def open(self) -> RequestBody:
         """Return the body of a request that begins now; it has to be released in the end."""
-        return Body(self)
+        return RequestBody(self)
 
     def hold(self, count: int) -> None:
         """Count further bytes; a negative number takes them back.
@@ -63,7 +63,7 @@ class Bodies:
         return size > _DISCARDED * self._limit
 
 
-class Body:
+class RequestBody:
     """Hold the body of one request."""
 
     def __init__(self, bodies: Bodies) -> None:

@@ -14,7 +14,7 @@ from grpo_endpoint.errors import ApiError
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class KeyHolder:
     """Holds what is behind a key."""
 
     key: str
@@ -42,10 +42,10 @@ class Gate:
         self._most, self._most_of_a_client, self._queue = most, most_of_a_client, queue
         self._answered = 0
         self._seconds = 1.0
-        self._waiting: deque[tuple[Client, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[KeyHolder, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def turn(self, client: Client) -> AsyncIterator[None]:
+    async def turn(self, client: KeyHolder) -> AsyncIterator[None]:
         """Wait until a request of the client may be answered, and answer it in the block.
 
         Raises:
@@ -60,7 +60,7 @@ class Gate:
             self._seconds += 0.1 * (loop.time() - started - self._seconds)
             self._leave(client)
 
-    async def _enter(self, client: Client) -> None:
+    async def _enter(self, client: KeyHolder) -> None:
         if self._has_room(client):
             self._admit(client)
             return
@@ -83,14 +83,14 @@ class Gate:
                 self._leave(client)
             raise
 
-    def _has_room(self, client: Client) -> bool:
+    def _has_room(self, client: KeyHolder) -> bool:
         return self._answered < self._most and client.answered < self._most_of_a_client
 
-    def _admit(self, client: Client) -> None:
+    def _admit(self, client: KeyHolder) -> None:
         self._answered += 1
         client.answered += 1
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: KeyHolder) -> None:
         self._answered -= 1
         client.answered -= 1
         for entry in [*self._waiting]:

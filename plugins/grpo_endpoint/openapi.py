@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
 import grpo_core
-from grpo_endpoint.answers import ChatCompletion, Health, Model, Models, TextCompletion
+from grpo_endpoint.answer_types import ChatCompletion, Health, Model, Models, TextCompletion
 from grpo_endpoint.chat import ChatBody
 from grpo_endpoint.errors import ErrorBody
 from grpo_endpoint.text import TextBody
@@ -63,26 +63,6 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
         properties["model"]["enum"] = [model]
         properties["n"]["anyOf"][0]["maximum"] = max_choices
     schemas = {kind: places[kind, mode] for kind, mode in _TYPES.items()}
-    error = _json(schemas[ErrorBody])
-
-    def operation(
-        name: str, summary: str, result: Any, *errors: int, body: Any = None, stream: bool = False
-    ) -> dict[str, Any]:
-        content = _json(schemas[result])
-        if stream:
-            content["text/event-stream"] = {"schema": _EVENT}
-        responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
-        for status in errors:
-            responses[str(status)] = {"description": _ERRORS[status], "content": error}
-        found: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
-        if body is not None:
-            found["requestBody"] = {"required": True, "content": _json(schemas[body])}
-        if 401 not in errors:
-            found["security"] = []
-        return found
-
-    asked = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
-    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -90,42 +70,85 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
             "version": grpo_core.__version__,
             "description": "A server that speaks a part of the OpenAI API.",
         },
-        "paths": {
-            "/v1/chat/completions": {
-                "post": operation(
-                    "createChatCompletion",
-                    "Continue a chat.",
-                    ChatCompletion,
-                    *asked,
-                    body=ChatBody,
-                    stream=True,
-                )
-            },
-            "/v1/completions": {
-                "post": operation(
-                    "createCompletion",
-                    "Continue a text.",
-                    TextCompletion,
-                    *asked,
-                    body=TextBody,
-                    stream=True,
-                )
-            },
-            "/v1/models": {
-                "get": operation("listModels", "List the models.", Models, 401, 403, 503)
-            },
-            "/v1/models/{model}": {
-                "get": operation("retrieveModel", "Describe a model.", Model, 401, 403, 404, 503),
-                "parameters": [name],
-            },
-            "/health": {"get": operation("health", "Tell whether it serves.", Health, 403, 503)},
-        },
+        "paths": _paths(schemas),
         "components": {
             "schemas": definitions["$defs"],
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}],
     }
+
+
+def _paths(schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what each path answers; `schemas` has the schema of each type."""
+    operation = partial(_operation, schemas)
+    asked = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "/v1/chat/completions": {
+            "post": operation(
+                "createChatCompletion",
+                "Continue a chat.",
+                ChatCompletion,
+                *asked,
+                body=ChatBody,
+                stream=True,
+            )
+        },
+        "/v1/completions": {
+            "post": operation(
+                "createCompletion",
+                "Continue a text.",
+                TextCompletion,
+                *asked,
+                body=TextBody,
+                stream=True,
+            )
+        },
+        "/v1/models": {"get": operation("listModels", "List the models.", Models, 401, 403, 503)},
+        "/v1/models/{model}": {
+            "get": operation("retrieveModel", "Describe a model.", Model, 401, 403, 404, 503),
+            "parameters": [name],
+        },
+        "/health": {"get": operation("health", "Tell whether it serves.", Health, 403, 503)},
+    }
+
+
+def _operation(
+    schemas: Mapping[Any, Any],
+    name: str,
+    summary: str,
+    result: Any,
+    *errors: int,
+    body: Any = None,
+    stream: bool = False,
+) -> dict[str, Any]:
+    """Return the description of one operation.
+
+    Args:
+        schemas: The schema of each type.
+        name: Its name.
+        summary: What it does.
+        result: The type of its answer.
+        errors: The statuses of its errors.
+        body: The type of its request, if it takes one.
+        stream: Whether the answer can also come in events.
+    """
+    content = _json(schemas[result])
+    if stream:
+        content["text/event-stream"] = {"schema": _EVENT}
+    responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
+    for status in errors:
+        responses[str(status)] = {
+            "description": _ERRORS[status],
+            "content": _json(schemas[ErrorBody]),
+        }
+    operation: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": _json(schemas[body])}
+    if 401 not in errors:
+        operation["security"] = []
+    return operation
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from grpo_core.protocol.endpoint import (
 )
 from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.errors import ApiError
-from grpo_endpoint.gate import Client, Gate
+from grpo_endpoint.gate import Gate, KeyHolder
 
 _RETRY_SECONDS = 1
 _LOGGER = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Service:
         self.created = int(time.time())
         """When it was made, in seconds since 1970."""
         self.is_closing = False
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, KeyHolder] = {}
         self._gate = Gate(
             most=config.requests, most_of_a_client=config.requests_per_key, queue=config.queue
         )
@@ -49,7 +49,7 @@ class Service:
         key = f"grpo-{secrets.token_urlsafe(24)}" if key is None else key
         if key in self._clients:
             raise GrpoError("the endpoint has a completer with this key already; dismiss it first")
-        self._clients[key] = Client(key, completer)
+        self._clients[key] = KeyHolder(key, completer)
         return key
 
     async def dismiss(self, key: str) -> None:
@@ -69,7 +69,7 @@ class Service:
         if self.is_closing:
             raise _closing()
 
-    def client(self, authorization: str | None) -> Client:
+    def client(self, authorization: str | None) -> KeyHolder:
         """Return who asks, by the header Authorization.
 
         Raises:
@@ -86,7 +86,7 @@ class Service:
         return client
 
     def start(
-        self, client: Client, requests: Sequence[CompletionRequest]
+        self, client: KeyHolder, requests: Sequence[CompletionRequest]
     ) -> asyncio.Task[list[CompletionAnswer]]:
         """Return the task that answers requests; cancelled, it gives them up.
 
@@ -103,14 +103,14 @@ class Service:
         task.add_done_callback(client.work.discard)
         return task
 
-    def why_given_up(self, client: Client) -> ApiError:
+    def why_given_up(self, client: KeyHolder) -> ApiError:
         """Return the error for a request of the client that was given up here."""
         if client.is_dismissed:
             return _wrong_key("this key is no longer in use")
         return _closing()
 
     async def _answers(
-        self, client: Client, requests: Sequence[CompletionRequest]
+        self, client: KeyHolder, requests: Sequence[CompletionRequest]
     ) -> list[CompletionAnswer]:
         """Return the answer to each request.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.calls.api_client import Kind, error_text, kind_of_failure
+from grpo_core.calls.api_client import FailureKind, error_text, kind_of_failure
 
 MAX_TOKENS_COUNTED = 10**9
 """A token count above this for one answer is not plausible and is ignored."""
@@ -16,7 +16,7 @@ _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_deta
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """The answer of a model."""
 
     content: str | None = None
@@ -27,7 +27,7 @@ class Answer:
     """Whether the limit of tokens ended the answer."""
     fault: str = ""
     """What is wrong with the body, which it quotes; empty if nothing is."""
-    kind: Kind = Kind.UNREADABLE
+    kind: FailureKind = FailureKind.UNREADABLE
     """The kind of failure if there is a fault."""
     status: int | None = None
     """The status that the body of a fault names."""
@@ -39,14 +39,14 @@ class Answer:
     """Tokens of the answer."""
 
 
-def read_answer(body: bytes) -> Answer:
+def read_answer(body: bytes) -> ModelAnswer:
     """Parse a body; if it does not have the shape of an answer, the result has a `fault`."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return Answer(fault=f"the body is not JSON: {body.decode(errors='replace')}")
+        return ModelAnswer(fault=f"the body is not JSON: {body.decode(errors='replace')}")
     if not isinstance(value, dict):
-        return Answer(fault=f"the body is not a JSON object: {body.decode(errors='replace')}")
+        return ModelAnswer(fault=f"the body is not a JSON object: {body.decode(errors='replace')}")
     usage = value.get("usage")
     counts: dict[str, Any] = usage if isinstance(usage, dict) else {}
     tokens_in = _count(counts.get("prompt_tokens"))
@@ -56,7 +56,7 @@ def read_answer(body: bytes) -> Answer:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         text = error_text(body)
-        return Answer(
+        return ModelAnswer(
             fault=f"the answer is empty: {text}",
             kind=_kind_of_error(value, text),
             status=_status_of_error(value),
@@ -67,7 +67,7 @@ def read_answer(body: bytes) -> Answer:
     refused = refusal if isinstance(refusal, str) and refusal else ""
     if finish == "content_filter":
         refused = refused or "a content filter stopped the answer"
-    return Answer(
+    return ModelAnswer(
         _text(message.get("content")),
         refused,
         is_cut=finish == "length",
@@ -89,14 +89,14 @@ def _text(content: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _kind_of_error(value: Mapping[str, Any], text: str) -> Kind:
+def _kind_of_error(value: Mapping[str, Any], text: str) -> FailureKind:
     """Return the kind of an error that a body with a status of success reports, as proxies do."""
     if value.get("error") is None:
-        return Kind.UNREADABLE
+        return FailureKind.UNREADABLE
     if (status := _status_of_error(value)) is not None:
         return kind_of_failure(status, text, has_pause=False)
-    is_load = kind_of_failure(500, text, has_pause=False) is Kind.LIMITED
-    return Kind.LIMITED if is_load else Kind.UNREADABLE
+    is_load = kind_of_failure(500, text, has_pause=False) is FailureKind.LIMITED
+    return FailureKind.LIMITED if is_load else FailureKind.UNREADABLE
 
 
 def _status_of_error(value: Mapping[str, Any]) -> int | None:

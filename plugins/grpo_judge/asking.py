@@ -8,15 +8,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_core.calls.api_client import ApiClient, CallError, FailureKind
 from grpo_core.calls.api_requests import (
     LIMIT_FIELDS,
     has_no_credit,
     limit_field,
     wants_other_limit_field,
 )
-from grpo_judge.answers import Answer, read_answer
-from grpo_judge.grades import UnreadableError, grade
+from grpo_judge.answers import ModelAnswer, read_answer
+from grpo_judge.grades import UnreadableGradeError, grade
 from grpo_judge.llm_config import LLMConfig, request_fields
 from grpo_judge.outage import EndpointAwayError, Outage
 from grpo_judge.prompts import SCHEMA
@@ -132,12 +132,12 @@ class Asker:
                     raise
                 self._raise_tokens(error, used=limit, has_room=tokens is None)
             except CallError as error:
-                if error.kind is Kind.LIMITED:
+                if error.kind is FailureKind.LIMITED:
                     self.signs, limits = self.signs + 1, limits + 1
                     if not is_patient:
                         raise
                     self._check_patience(error, limits)
-                elif error.kind is Kind.REFUSED and _may_fit(error, limit):
+                elif error.kind is FailureKind.REFUSED and _may_fit(error, limit):
                     tokens = limit // CHANGE
                 else:
                     raise
@@ -152,7 +152,7 @@ class Asker:
             account.add(answer, self._config)
         try:
             score, reason = grade(answer.content)
-        except UnreadableError as error:
+        except UnreadableGradeError as error:
             raise self._failure(answer, str(error), tokens=tokens, began=began) from None
         if answer.is_cut:
             self.signs += 1
@@ -160,11 +160,11 @@ class Asker:
         self._outage.answered()
         return score, self._redact(reason, MAX_REASON_CHARS)
 
-    def _failure(self, answer: Answer, why: str, *, tokens: int, began: float) -> CallError:
+    def _failure(self, answer: ModelAnswer, why: str, *, tokens: int, began: float) -> CallError:
         """Return the failure that an answer without a grade is."""
         if answer.refused:
             message = f"the text was refused: {answer.refused}"
-            return CallError(self._redact(message, MAX_FAULT_CHARS), Kind.REFUSED)
+            return CallError(self._redact(message, MAX_FAULT_CHARS), FailureKind.REFUSED)
         if not (answer.fault or answer.content or "").strip():
             why = "its content is empty"
             if answer.has_thoughts:
@@ -173,12 +173,14 @@ class Asker:
             f"the answer could not be read: {answer.fault or why}", MAX_FAULT_CHARS
         )
         if answer.is_cut:
-            return CutError(f"{message} (cut at {tokens} tokens)", Kind.UNREADABLE)
-        if answer.fault and answer.kind is Kind.LIMITED:
+            return CutError(f"{message} (cut at {tokens} tokens)", FailureKind.UNREADABLE)
+        if answer.fault and answer.kind is FailureKind.LIMITED:
             self._endpoint.pace.limited(began=began, retry_after=None)
         return CallError(message, answer.kind, status=answer.status)
 
-    async def _answer(self, prompt: Prompt, *, tokens: int, seed: int, is_probe: bool) -> Answer:
+    async def _answer(
+        self, prompt: Prompt, *, tokens: int, seed: int, is_probe: bool
+    ) -> ModelAnswer:
         """Return an answer; calls other than probes wait while the endpoint is unavailable."""
         while True:
             if not is_probe:

@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.calls.api_client import ApiClient, CallError, Kind, TimedOutError
+from grpo_core.calls.api_client import ApiClient, CallError, FailureKind, TimedOutError
 from grpo_judge.asking import Asker
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
@@ -128,7 +128,7 @@ class Grader:
                 return Judgement(score, reason, detail=spent.detail())
             except CallError as error:
                 failure = error
-            if failure.kind is Kind.REFUSED:
+            if failure.kind is FailureKind.REFUSED:
                 return await self._refused(request, failure, spent)
             counts = await self._is_available(failure)
             failures, outages = failures + counts, outages + (not counts)
@@ -136,7 +136,7 @@ class Grader:
                 if counts:
                     await asyncio.sleep(self._pause(failure, failures))
                 continue
-            if failure.kind is Kind.REJECTED:
+            if failure.kind is FailureKind.REJECTED:
                 raise EndpointAwayError(f"{failure}; a neutral text is graded")
             return await self._tried(request, failure, spent)
         raise AssertionError("counting ends only by a return")
@@ -160,7 +160,7 @@ class Grader:
                 async with self._turns.together():
                     await self._asker.grade(control, seed=attempt, spent=spent)
             except CallError as error:
-                if error.kind is Kind.REFUSED:
+                if error.kind is FailureKind.REFUSED:
                     raise EndpointAwayError(
                         f"{failure}; a neutral text in the same context is refused, too: {error}"
                     ) from None
@@ -179,7 +179,7 @@ class Grader:
                     self._messages(request), seed=ROUND_SEEDS - 1, spent=spent
                 )
         except CallError as error:
-            if error.kind is Kind.REFUSED:
+            if error.kind is FailureKind.REFUSED:
                 return self._lowest(failure, "a neutral text in its place was graded", spent)
             return self._error(f"{failure}; and asked once more: {error}")
         return Judgement(score, reason, detail=spent.detail())
@@ -254,7 +254,7 @@ class Grader:
 
     def _pause(self, failure: CallError, failures: int) -> float:
         """Return the pause in seconds before the call for a text is repeated."""
-        if failure.kind is Kind.UNAVAILABLE:
+        if failure.kind is FailureKind.UNAVAILABLE:
             return pause_seconds(failures - 1) * _RANDOM.uniform(0.75, 1.0)
         return 0.0
 
@@ -274,4 +274,4 @@ class Grader:
 
 def _may_disturb(failure: CallError) -> bool:
     """Return whether what caused a failure may make the calls of other texts fail, as a crash."""
-    return failure.kind is Kind.UNAVAILABLE and not isinstance(failure, TimedOutError)
+    return failure.kind is FailureKind.UNAVAILABLE and not isinstance(failure, TimedOutError)

@@ -27,7 +27,7 @@ _NUMBER_AS_TEXT = re.compile(rf"\s*(\d{{1,2}}(?:\.\d{{1,4}})?)\s*(/\s*{HIGHEST})
 _SECOND_GRADE = re.compile(r'\{\s*"score"')
 
 
-class UnreadableError(ValueError):
+class UnreadableGradeError(ValueError):
     """An answer holds no grade.
 
     The message quotes the whole answer: before it is shown, keys have to be removed and then the
@@ -53,7 +53,7 @@ def grade(answer: str | None) -> tuple[float, str]:
     value = parsed.value if parsed is not None else broken
     score = _as_number(_score_in(value)) if isinstance(value, dict) else None
     if not isinstance(value, dict) or score is None or not LOWEST <= score <= HIGHEST:
-        raise UnreadableError(f"no grade in {text!r}")
+        raise UnreadableGradeError(f"no grade in {text!r}")
     return (score - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))
 
 

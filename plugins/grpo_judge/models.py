@@ -23,7 +23,7 @@ CHUNK_BYTES = 2**20
 T = TypeVar("T")
 
 
-class ModelConfig(Protocol):
+class FrozenModelConfig(Protocol):
     """The settings that every judge with its own model has; the object is a dataclass."""
 
     @property
@@ -59,7 +59,7 @@ def judge_rest(
 class Frozen:
     """A model in evaluation mode that is never trained, and the single thread that runs it."""
 
-    def __init__(self, model: Any, config: ModelConfig) -> None:
+    def __init__(self, model: Any, config: FrozenModelConfig) -> None:
         self.device = torch.device(_best_device() if config.device == "auto" else config.device)
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.most_tokens = _most_tokens(self.model)
@@ -100,7 +100,7 @@ class FrozenJudge(ABC):
 
     name: ClassVar[str]
     """The judge's name, for messages."""
-    config: ModelConfig
+    config: FrozenModelConfig
     _frozen: Frozen
 
     @abstractmethod

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from grpo_core import JudgeRequest
-from grpo_core.calls.api_client import CallError, Kind
+from grpo_core.calls.api_client import CallError, FailureKind
 
 NEUTRAL = JudgeRequest("The sun rises in the east.", context="Write a true sentence.")
 """The request of a probe. No part of it comes from a policy or an environment."""
@@ -179,8 +179,8 @@ class Outage:
         """Return whether waiting would not help, given a failure after `probes` probes."""
         if self._has_answered:
             return False
-        unreadable = failure.kind in (Kind.UNREADABLE, Kind.REFUSED)
-        return failure.kind is Kind.REJECTED or (unreadable and probes >= self._retries)
+        unreadable = failure.kind in (FailureKind.UNREADABLE, FailureKind.REFUSED)
+        return failure.kind is FailureKind.REJECTED or (unreadable and probes >= self._retries)
 
     async def _failure(self) -> CallError | None:
         """Run a probe and return its failure, or None if it passes."""

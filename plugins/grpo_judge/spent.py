@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_judge.answers import Answer
+from grpo_judge.answers import ModelAnswer
 from grpo_judge.llm_config import LLMConfig
 
 COSTS = ("tokens_in", "tokens_out", "cost")
@@ -26,7 +26,7 @@ class Spent:
     blamed: int = 0
     """Number of grades of 0 for texts that made calls fail."""
 
-    def add(self, answer: Answer, config: LLMConfig) -> None:
+    def add(self, answer: ModelAnswer, config: LLMConfig) -> None:
         """Add the cost of one answer."""
         price = answer.tokens_in * config.price_in + answer.tokens_out * config.price_out
         self.calls += 1

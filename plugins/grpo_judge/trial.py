@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
 
-from grpo_core.calls.api_client import CallError, Kind
+from grpo_core.calls.api_client import CallError, FailureKind
 
 CALLS = 10
 """Number of calls of the text, and of calls of its rearranged controls."""
@@ -119,7 +119,7 @@ def rearranged(text: str, pattern: re.Pattern[str]) -> list[str]:
     return orders if len(orders) == CALLS else []
 
 
-async def _compare(
+async def _compare(  # noqa: C901 - an answer or failure after the other
     text: str,
     controls: list[str],
     *,
@@ -138,14 +138,14 @@ async def _compare(
         except CallError as error:
             if has_signs():
                 return Unclear(f"the endpoint shows signs of load or of a limit: {error}")
-            if error.kind is Kind.REJECTED:
+            if error.kind is FailureKind.REJECTED:
                 return Unclear(f"the endpoint rejects the request: {error}")
-            if error.kind is Kind.REFUSED and item == text:
+            if error.kind is FailureKind.REFUSED and item == text:
                 return Refused(error)
             if item != text:
                 return None
             last = error
-            if error.kind is Kind.UNAVAILABLE and error.status in _MAY_BE_AWAY:
+            if error.kind is FailureKind.UNAVAILABLE and error.status in _MAY_BE_AWAY:
                 await recover()
         else:
             if has_signs():

@@ -29,7 +29,7 @@ _INTERNAL_ERROR, _METHOD_NOT_FOUND = -32603, -32601
 _LOGGER = logging.getLogger(__name__)
 
 
-class UnreadableError(Exception):
+class UnreadableResultError(Exception):
     """A message of a server cannot be read.
 
     Args:
@@ -60,7 +60,7 @@ def read_message(line: bytes | str) -> SessionMessage:
     except (ValueError, RecursionError) as error:
         start = line[:4096] if isinstance(line, bytes) else line[:4096].encode(errors="replace")
         reason = " ".join(str(error).split())[:200]
-        raise UnreadableError(reason, is_message=b'"jsonrpc"' in start) from None
+        raise UnreadableResultError(reason, is_message=b'"jsonrpc"' in start) from None
 
 
 @contextlib.asynccontextmanager
@@ -193,7 +193,7 @@ def _is_meant(error: Exception) -> bool:
 
     Other transports than those of this package hand on pydantic's errors, with the line.
     """
-    if isinstance(error, UnreadableError):
+    if isinstance(error, UnreadableResultError):
         return error.is_message
     errors = getattr(error, "errors", None)
     return callable(errors) and '"jsonrpc"' in str(errors()[0].get("input"))[:4096]

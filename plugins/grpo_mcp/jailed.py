@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from grpo_core import Session
-from grpo_mcp.guard import UnreadableError, read_message
+from grpo_mcp.guard import UnreadableResultError, read_message
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -84,8 +84,8 @@ async def session_transport(
                     greeting = [line]
                 try:
                     await answers.send(read_message(text))
-                except UnreadableError as error:  # an answer, whatever it looks like
-                    await answers.send(UnreadableError(str(error)))
+                except UnreadableResultError as error:  # an answer, whatever it looks like
+                    await answers.send(UnreadableResultError(str(error)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(answer)

@@ -11,7 +11,7 @@ import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from grpo_mcp.guard import MAX_MESSAGE_BYTES, UnreadableError, read_message
+from grpo_mcp.guard import MAX_MESSAGE_BYTES, UnreadableResultError, read_message
 
 if TYPE_CHECKING:
     from anyio.abc import Process
@@ -94,9 +94,9 @@ async def _pass_on(line: bytes, is_cut: bool, messages: Any) -> bool:
     try:
         if is_cut:
             reason = f"it has more than {MAX_MESSAGE_BYTES} bytes"
-            raise UnreadableError(reason, is_message=b'"jsonrpc"' in line)
+            raise UnreadableResultError(reason, is_message=b'"jsonrpc"' in line)
         item = read_message(line)
-    except UnreadableError as error:
+    except UnreadableResultError as error:
         item = error
     try:
         await messages.send(item)

@@ -81,7 +81,7 @@ BUILTIN = "builtin"
 
 
 @dataclass(frozen=True, slots=True)
-class SamplerConfig:
+class RaySamplerConfig:
     """Settings of the sampler `ray`."""
 
     sampler: Annotated[str, Names] = BUILTIN

@@ -25,7 +25,7 @@ from grpo_core.train.models import pieces
 from grpo_ray.actor import node_name, node_versions
 
 
-class Drawing:
+class RayDrawing:
     """Draw completions with another sampler. Ray makes an actor of it."""
 
     def __init__(self, description: str) -> None:

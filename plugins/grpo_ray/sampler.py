@@ -21,8 +21,8 @@ from grpo_core.protocol.sampler import (
 )
 from grpo_ray.actor import node_versions
 from grpo_ray.cluster import Cluster
-from grpo_ray.config import BUILTIN, SamplerConfig, cluster_address
-from grpo_ray.drawing import Drawing
+from grpo_ray.config import BUILTIN, RaySamplerConfig, cluster_address
+from grpo_ray.drawing import RayDrawing
 from grpo_ray.pool import ActorLostError, ActorPool
 
 
@@ -37,10 +37,10 @@ class RaySampler:
         MissingExtraError: Ray is not installed.
     """
 
-    Config = SamplerConfig
+    Config = RaySamplerConfig
     samples_during_updates: ClassVar[bool] = True  # the actors have weights of their own
 
-    def __init__(self, config: SamplerConfig, model: ModelToSample) -> None:
+    def __init__(self, config: RaySamplerConfig, model: ModelToSample) -> None:
         self._config = config
         self._cluster = Cluster(cluster_address(config.address))
         described = {
@@ -115,7 +115,7 @@ class RaySampler:
             config = self._config
             self._pool = ActorPool(
                 lambda: self._cluster.start_actor(
-                    Drawing, config.actors_taken(), self._description, calls=config.at_once
+                    RayDrawing, config.actors_taken(), self._description, calls=config.at_once
                 ),
                 what=f"draw with {config.sampler!r}",
                 concurrency=config.at_once,

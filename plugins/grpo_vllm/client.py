@@ -28,7 +28,7 @@ class RefusedError(GrpoError):
     """The server does not take a request."""
 
 
-class Client:
+class VllmClient:
     """A connection to a server. It belongs to one event loop.
 
     Args:

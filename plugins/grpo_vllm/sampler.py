@@ -18,7 +18,7 @@ from grpo_core.protocol.sampler import (
     UnsupportedSchemaError,
     Weights,
 )
-from grpo_vllm.client import Client, RefusedError, ServerFailedError
+from grpo_vllm.client import RefusedError, ServerFailedError, VllmClient
 from grpo_vllm.completions import (
     completion_body,
     is_narrowed,
@@ -56,7 +56,7 @@ class VLLM:
         self._config, self._model = config, model
         self._python = "" if config.url else interpreter(config)
         self._server: Server | None = None
-        self._client: Client | None = None
+        self._client: VllmClient | None = None
         self._handover: Handover | None = None
         self._present: Path | None = None  # the folder with the present weights
         self._version = self._loads = self._repairs = 0
@@ -127,7 +127,7 @@ class VLLM:
         if not config.url:
             self._server = Server(config, self._model, self._python)
         address = self._server.socket if self._server else config.url
-        self._client = Client(address, at_once=config.at_once, seconds=config.request_seconds)
+        self._client = VllmClient(address, at_once=config.at_once, seconds=config.request_seconds)
         self._base, self._sleeps = MODEL, False
         self._name = self._base
         try:
@@ -227,7 +227,7 @@ class VLLM:
                 await self._load()
             self._repairs += 1
 
-    async def _wait(self, client: Client) -> None:
+    async def _wait(self, client: VllmClient) -> None:
         """Wait until a server that others run answers again."""
         end = time.monotonic() + self._config.start_seconds
         while not await client.is_healthy():

@@ -15,7 +15,7 @@ from pathlib import Path
 from grpo_core import GrpoError
 from grpo_core.calls.child import Child
 from grpo_core.protocol.sampler import ModelToSample
-from grpo_vllm.client import Client
+from grpo_vllm.client import VllmClient
 from grpo_vllm.config import VLLMConfig, max_rank
 from grpo_vllm.handover import remove, temporary_folder
 
@@ -54,7 +54,7 @@ class Server:
         self.socket = self._folder / "socket"
         """The Unix socket that it listens on, which needs no port and which only this user sees."""
 
-    async def start(self, client: Client) -> None:
+    async def start(self, client: VllmClient) -> None:
         """Start the server, or start it again, and wait until it answers.
 
         Raises:

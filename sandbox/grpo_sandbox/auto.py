@@ -55,6 +55,7 @@ class Auto:
             logging.getLogger(__name__).info("bubblewrap is the sandbox: %s", no_docker)
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        """Run programs in the back end that was chosen."""
         return await self.chosen.run(programs)
 
     async def session(
@@ -65,6 +66,7 @@ class Auto:
         limits: Limits | None = None,
         socket: str | Path | None = None,
     ) -> Session:
+        """Open a session in the back end that was chosen."""
         return await self.chosen.session(files, image=image, limits=limits, socket=socket)
 
     def fingerprint(self) -> str:

@@ -19,7 +19,7 @@ from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
 from grpo_sandbox.inside.places import HOME
 from grpo_sandbox.interpreter import Interpreter
-from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
+from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, Jail, JailLostError, SupervisorEnd
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
 from grpo_sandbox.root import links, root_of_host, root_of_image
@@ -187,7 +187,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end(process: subprocess.Popen[bytes]) -> End:
+def _end(process: subprocess.Popen[bytes]) -> SupervisorEnd:
     """Kill bwrap and return how it ended, with the beginning of what it wrote to stderr."""
     for stream in (process.stdin, process.stdout):
         if stream is not None and not stream.closed:
@@ -200,4 +200,4 @@ def _end(process: subprocess.Popen[bytes]) -> End:
         os.set_blocking(process.stderr.fileno(), False)
         text = (process.stderr.read(_STDERR_BYTES) or b"").decode(errors="replace").strip()
         process.stderr.close()
-    return End(f"status {process.returncode}{f': {text}' if text else ''}")
+    return SupervisorEnd(f"status {process.returncode}{f': {text}' if text else ''}")

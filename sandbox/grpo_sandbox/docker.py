@@ -22,7 +22,7 @@ from grpo_core.plugins.versions import check_versions
 from grpo_sandbox import image
 from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
-from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
+from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, Jail, JailLostError, SupervisorEnd
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
 from grpo_sandbox.sessions import SESSIONS
@@ -148,9 +148,9 @@ class Docker(JailPool):
             self._end(container, stream)
             raise JailLostError(f"Docker could not start a container: {error}") from error
 
-    def _end(self, container: Any, stream: Any) -> End:
+    def _end(self, container: Any, stream: Any) -> SupervisorEnd:
         """Remove a container; if Docker cannot remove it now, it is removed with a later one."""
-        end = End()
+        end = SupervisorEnd()
         if stream is not None:
             with contextlib.suppress(OSError):
                 _hang_up(getattr(stream, "_sock", stream))
@@ -160,7 +160,7 @@ class Docker(JailPool):
         self._remove(container)
         return end
 
-    def _end_of(self, container: Any) -> End:
+    def _end_of(self, container: Any) -> SupervisorEnd:
         """Return what Docker knows about the end of a container.
 
         A container that has ended is soon removed with its state; its events stay for a while.
@@ -187,8 +187,8 @@ class Docker(JailPool):
         except docker.errors.NotFound:
             pass
         if not statuses:
-            return End(out_of_memory=out_of_memory)
-        return End(
+            return SupervisorEnd(out_of_memory=out_of_memory)
+        return SupervisorEnd(
             f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory
         )
 
@@ -211,6 +211,16 @@ class Docker(JailPool):
             if "already in progress" not in str(error):
                 with self._lock:
                     self._left.append(container)
+
+    def _labels(self) -> dict[str, str]:
+        """Return what tells later whose container it is, and whether its owner still lives."""
+        return {
+            LABEL: str(os.getpid()),
+            f"{LABEL}.started": str(int(time.time())),
+            f"{LABEL}.host": socket.gethostname(),
+            f"{LABEL}.namespace": _namespace(),
+            f"{LABEL}.pool": self._id,
+        }
 
     def _settings(
         self, forbidden: tuple[str, ...], *, session: bool, bridge: Bridge | None
@@ -264,13 +274,7 @@ class Docker(JailPool):
             "mounts": [] if bridge is None else [_mount(bridge)],
             "oom_score_adj": 500,
             "log_config": {"Type": "none", "Config": {}},
-            "labels": {
-                LABEL: str(os.getpid()),
-                f"{LABEL}.started": str(int(time.time())),
-                f"{LABEL}.host": socket.gethostname(),
-                f"{LABEL}.namespace": _namespace(),
-                f"{LABEL}.pool": self._id,
-            },
+            "labels": self._labels(),
             **({"runtime": self.config.runtime} if self.config.runtime else {}),
         }
 

@@ -42,7 +42,7 @@ class JailLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class SupervisorEnd:
     """Describe how a supervisor ended."""
 
     how: str = ""
@@ -73,7 +73,7 @@ class Jail:
         *,
         writer: int,
         reader: int,
-        end: Callable[[], End],
+        end: Callable[[], SupervisorEnd],
         interrupt: Callable[[], None],
         multiplexed: bool = False,
         start_seconds: float = START_SECONDS,
@@ -171,10 +171,10 @@ class Jail:
         """End the supervisor and everything in its jail."""
         self._end_once()
 
-    def _end_once(self) -> End:
+    def _end_once(self) -> SupervisorEnd:
         with self._ending:
             if self._ended:
-                return End()
+                return SupervisorEnd()
             self._ended = True
             return self._end()
 
@@ -240,7 +240,7 @@ class Jail:
             raise self._lost("it does not answer")
 
     def _lost(self, why: str) -> JailLostError:
-        end = End()
+        end = SupervisorEnd()
         with contextlib.suppress(Exception):  # the description of its end is optional
             end = self._end_once()
         stderr = self._stderr.decode(errors="replace").strip()

@@ -26,8 +26,8 @@ from grpo_sandbox.outcome import outcome
 from grpo_sandbox.runs import (
     FAILURES,
     MAX_LOST_STARTS,
-    Job,
-    Run,
+    ProgramJob,
+    ProgramRun,
     cancel,
     is_suspicious,
 )
@@ -49,7 +49,7 @@ class _Slot:
 
     jail: Jail | None = None
     """The jail that it keeps for its next job, if any."""
-    run: Run | None = None
+    run: ProgramRun | None = None
     """The run whose call is under way in the jail, if any."""
     interrupted: bool = False
     """Whether another thread ended that call because the run became suspect."""
@@ -113,7 +113,7 @@ class JailPool:
             )
         self._make = start
         self._size = size
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[ProgramJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._slots: list[_Slot] = []
         self._spare: list[Jail] = []
@@ -200,7 +200,7 @@ class JailPool:
         with self._lock:
             self._spare.append(jail)
 
-    def _grow(self) -> queue.SimpleQueue[Job | None]:
+    def _grow(self) -> queue.SimpleQueue[ProgramJob | None]:
         """Start the threads that are missing, and return the queue from which they take jobs."""
         with self._lock:
             self._gate.open()
@@ -217,18 +217,18 @@ class JailPool:
     def _living(self) -> list[threading.Thread]:
         return [thread for thread in self._threads if thread.is_alive()]
 
-    def _jobs_of(self, program: Program) -> list[Job]:
-        run = Run(program, limits_to_json(program.limits))
+    def _jobs_of(self, program: Program) -> list[ProgramJob]:
+        run = ProgramRun(program, limits_to_json(program.limits))
         jobs = []
         for index, arguments in enumerate(program.inputs):
             try:
                 encoded = [encode(argument) for argument in arguments]
             except NotPlainError as error:
                 raise TypeError(f"an input of the program cannot be sent: {error}") from None
-            jobs.append(Job(run, index, encoded, Future()))
+            jobs.append(ProgramJob(run, index, encoded, Future()))
         return jobs
 
-    def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+    def _serve(self, jobs: queue.SimpleQueue[ProgramJob | None]) -> None:
         """Run jobs from a queue, one after the other, until `close` puts None into it."""
         slot = _Slot()
         with self._lock:
@@ -242,7 +242,7 @@ class JailPool:
                 self._slots.remove(slot)
             slot.end_jail()
 
-    def _settle(self, job: Job, slot: _Slot) -> None:
+    def _settle(self, job: ProgramJob, slot: _Slot) -> None:
         """Give the job's caller an outcome or an exception in every case.
 
         If the thread died instead, callers would wait for ever.
@@ -256,7 +256,7 @@ class JailPool:
         else:
             job.future.set_result(result)
 
-    def _outcome(self, job: Job, slot: _Slot) -> Outcome:
+    def _outcome(self, job: ProgramJob, slot: _Slot) -> Outcome:
         run = job.run
         if (skipped := self._skipped_outcome(job)) is not None:
             return skipped
@@ -273,14 +273,14 @@ class JailPool:
             run.unavailable = str(error)
             return Outcome("infra_error", error=run.unavailable)
 
-    def _skipped_outcome(self, job: Job) -> Outcome | None:
+    def _skipped_outcome(self, job: ProgramJob) -> Outcome | None:
         """Return the outcome of an input that need not be run, or None."""
         run = job.run
         if run.unavailable or run.abandoned:
             return Outcome("infra_error", error=run.unavailable or "the request was cancelled")
         return run.outcome_if_given_up(job.index)
 
-    def _attempt(self, job: Job, slot: _Slot) -> Outcome | _Failure:
+    def _attempt(self, job: ProgramJob, slot: _Slot) -> Outcome | _Failure:
         """Run the job once, in the jail of this thread or in a new one."""
         run = job.run
         try:
@@ -311,7 +311,7 @@ class JailPool:
             slot.end_jail()
         return _Failure(result.error, status=result.status) if suspicious else result
 
-    def _retry_suspect(self, job: Job, slot: _Slot, failure: _Failure) -> Outcome:
+    def _retry_suspect(self, job: ProgramJob, slot: _Slot, failure: _Failure) -> Outcome:
         """Run a suspect again until it has an outcome, or has failed so often that it is to blame.
 
         Before each retry, a probe has to pass while no suspect runs.
@@ -344,7 +344,7 @@ class JailPool:
                 return attempt
             failure = attempt
 
-    def _interrupt(self, run: Run, own: _Slot) -> None:
+    def _interrupt(self, run: ProgramRun, own: _Slot) -> None:
         """End the calls of `run` that are under way in other threads."""
         with self._lock:
             others = [slot for slot in self._slots if slot is not own]

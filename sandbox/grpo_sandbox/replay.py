@@ -41,7 +41,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StepReply:
     """The reply to a step."""
 
     reply: Reply
@@ -122,7 +122,7 @@ class ReplayedJail:
         with self._running:
             self._repeat(None, cancelled)
 
-    def run(self, step: Step, cancelled: Callable[[], bool]) -> Answer:
+    def run(self, step: Step, cancelled: Callable[[], bool]) -> StepReply:
         """Run a step until it has an answer.
 
         Args:
@@ -158,12 +158,12 @@ class ReplayedJail:
         jail.close()
         return None
 
-    def _repeat(self, step: Step | None, cancelled: Callable[[], bool]) -> Answer:
+    def _repeat(self, step: Step | None, cancelled: Callable[[], bool]) -> StepReply:
         failures, lost_starts = 0, 0
         while True:
             attempt = self._attempt(step, cancelled, suspect=failures + lost_starts > 0)
             if not isinstance(attempt, _Failure):
-                return Answer(attempt)
+                return StepReply(attempt)
             self._gate.wait(cancelled)
             if attempt.reply is not None and step is not None and not self._may_repeat:
                 return self._convict(step, attempt)
@@ -242,11 +242,11 @@ class ReplayedJail:
     def _is_out_of_time(self, step: Step) -> bool:
         return step.kind == "exec" and self.spent_seconds >= self._total_seconds
 
-    def _convict(self, step: Step, failure: _Failure) -> Answer:
+    def _convict(self, step: Step, failure: _Failure) -> StepReply:
         """Return the last reply of a command to blame, or end the session if there is none."""
         if failure.reply is not None and step.kind == "exec":
             self._record(step, failure.reply)
-            return Answer(failure.reply, suspected=True)
+            return StepReply(failure.reply, suspected=True)
         raise ProgramFaultError(
             "signal",
             f"it failed {FAILURES} times where a known-good program ran; the last time: "

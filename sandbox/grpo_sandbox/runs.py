@@ -42,7 +42,7 @@ def is_suspicious(reply: Mapping[str, Any], limits: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True)
-class Run:
+class ProgramRun:
     """A program with the results of its calls so far. Several threads work on it."""
 
     program: Program
@@ -130,10 +130,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProgramJob:
     """One input of a run."""
 
-    run: Run
+    run: ProgramRun
     """The run."""
     index: int
     """Index of the input."""
@@ -143,7 +143,7 @@ class Job:
     """Gets the outcome."""
 
 
-def cancel(rows: Sequence[Sequence[Job]]) -> bool:
+def cancel(rows: Sequence[Sequence[ProgramJob]]) -> bool:
     """Cancel unfinished jobs, for which others would wait; return whether there were any."""
     unfinished = [job for job in itertools.chain.from_iterable(rows) if not job.future.done()]
     for job in unfinished:

@@ -16,7 +16,7 @@ from grpo_sandbox.inside.commands import FILE, WRITTEN
 from grpo_sandbox.inside.frames import pack
 from grpo_sandbox.jail import limits_to_json
 from grpo_sandbox.outcome import reason
-from grpo_sandbox.replay import Answer, ProgramFaultError, ReplayedJail, Step
+from grpo_sandbox.replay import ProgramFaultError, ReplayedJail, Step, StepReply
 
 TOTAL_WALL_FACTOR = 12
 """If `Limits.total_seconds` is None, all commands of a session may take this many times the wall
@@ -148,7 +148,7 @@ class JailSession:
             return self._end
         return command_result(answer, limits)
 
-    def _answer(self, step: Step, cancelled: Callable[[], bool]) -> Answer | None:
+    def _answer(self, step: Step, cancelled: Callable[[], bool]) -> StepReply | None:
         """Return the answer to a step, or None if the program has ended the session."""
         if self._end is not None:
             return None
@@ -200,7 +200,7 @@ def total_seconds(limits: Limits) -> float:
     return TOTAL_WALL_FACTOR * limits.wall_seconds if own is None else own
 
 
-def command_result(answer: Answer, limits: Limits) -> CommandResult:
+def command_result(answer: StepReply, limits: Limits) -> CommandResult:
     """Return how a command ended."""
     reply = answer.reply
     ended = reply["status"] == "ended"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import ConfigError, Message
-from grpo_core.bridges.endpoint.chat import Dialogue, Turn, read_body, read_turn
+from grpo_core.bridges.endpoint.chat import ChatTurn, Dialogue, read_body, read_turn
 from grpo_core.calls.api_client import CallError
 from grpo_core.protocol.tool_calls import MAX_CALLS
 from grpo_core.protocol.types import ToolCall
@@ -32,7 +32,9 @@ def answer(message: Any, finish: Any = "stop", usage: Any = None) -> Any:
     return read_body(json.dumps({"choices": [choice], "usage": usage}).encode())
 
 
-def turn(message: Any, finish: Any = "stop", usage: Any = None, *, has_tools: bool = True) -> Turn:
+def turn(
+    message: Any, finish: Any = "stop", usage: Any = None, *, has_tools: bool = True
+) -> ChatTurn:
     return read_turn(answer(message, finish, usage), has_tools=has_tools)
 
 

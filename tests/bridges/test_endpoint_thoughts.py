@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core import Verdict
-from grpo_core.bridges.endpoint.chat import Turn, read_turn
+from grpo_core.bridges.endpoint.chat import ChatTurn, read_turn
 from grpo_core.cli.app import app
 from grpo_core.runs.lines import read_lines
 
@@ -27,7 +27,7 @@ def turn(
     usage: dict[str, Any] | None = None,
     *,
     has_tools: bool = False,
-) -> Turn:
+) -> ChatTurn:
     value = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
     return read_turn(value, has_tools=has_tools)
 

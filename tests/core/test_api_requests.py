@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grpo_core.calls.api_client import CallError, Kind
+from grpo_core.calls.api_client import CallError, FailureKind
 from grpo_core.calls.api_requests import (
     has_no_credit,
     is_too_large,
@@ -17,7 +17,9 @@ from grpo_core.calls.api_requests import (
 OLD, NEW = "max_tokens", "max_completion_tokens"
 
 
-def rejected(message: str, *, status: int = 400, kind: Kind = Kind.REJECTED) -> CallError:
+def rejected(
+    message: str, *, status: int = 400, kind: FailureKind = FailureKind.REJECTED
+) -> CallError:
     return CallError(f"HTTP status {status}: {message}", kind, status=status)
 
 
@@ -89,8 +91,8 @@ def test_an_endpoint_that_knows_max_tokens_alone_gets_it(message: str, status: i
         (rejected("Unknown field 'seed'"), {OLD: 64}),
         (rejected("'max_tokens' or 'max_completion_tokens' must be at least 1"), {OLD: 0}),
         (rejected(REFUSALS[0], status=401), {OLD: 64}),
-        (rejected(REFUSALS[0], status=500, kind=Kind.UNAVAILABLE), {OLD: 64}),
-        (rejected("max_tokens is too large", kind=Kind.REFUSED), {OLD: 64}),
+        (rejected(REFUSALS[0], status=500, kind=FailureKind.UNAVAILABLE), {OLD: 64}),
+        (rejected("max_tokens is too large", kind=FailureKind.REFUSED), {OLD: 64}),
         (rejected(REFUSALS[0]), {OLD: 64, NEW: 64}),
         (rejected(REFUSALS[0]), {}),
     ],
@@ -117,7 +119,7 @@ def test_what_an_endpoint_refuses_otherwise_moves_no_bound(
 def test_a_request_that_exceeds_its_rate_limit_alone_is_told_from_one_that_came_too_fast(
     message: str, status: int, expected: bool
 ) -> None:
-    error = rejected(message, status=status, kind=Kind.UNAVAILABLE)
+    error = rejected(message, status=status, kind=FailureKind.UNAVAILABLE)
     assert is_too_large(error) is expected
 
 
@@ -133,5 +135,5 @@ def test_a_request_that_exceeds_its_rate_limit_alone_is_told_from_one_that_came_
 def test_a_used_up_account_is_told_from_a_rate_limit(
     message: str, status: int, expected: bool
 ) -> None:
-    error = rejected(message, status=status, kind=Kind.UNAVAILABLE)
+    error = rejected(message, status=status, kind=FailureKind.UNAVAILABLE)
     assert has_no_credit(error) is expected

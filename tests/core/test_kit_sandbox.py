@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Outcome, Program
-from grpo_core.kit.sandbox import CHECKS, check_sandbox
+from grpo_core.kit.sandbox import check_sandbox
+from grpo_core.kit.sandbox_programs import CHECKS
 
 
 class Open:

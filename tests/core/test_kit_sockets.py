@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from grpo_core import CommandResult, ConfigError, Limits, SandboxError
-from grpo_core.kit.session_sockets import ATTACKS, CLIENT, NAME, check_session_sockets
+from grpo_core.kit.session_sockets import check_session_sockets
+from grpo_core.kit.socket_attacks import ATTACKS, CLIENT, NAME
 
 Twist = Callable[[str, "Session"], CommandResult | None]
 """Returns what becomes of an attack, by its name, or of an honest program, by "honest"; None: as usual."""

@@ -14,7 +14,8 @@ from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.figures.statistics import expected_differing, expected_mixed, quantile
 from grpo_core.figures.summary import Sampled
 from grpo_core.protocol.types import Group
-from grpo_core.report.probe import Bin, Quantiles, Terms, probe_report, token_budget
+from grpo_core.report.probe import probe_report, token_budget
+from grpo_core.report.probe_report import Bin, Quantiles, Terms
 
 TERMS = Terms(parts=("form", "exact"), budget=16)
 OPEN = Terms(parts=("form", "exact"), budget=16, open_ended=True)

@@ -14,7 +14,7 @@ from grpo_core.figures.gains import paired_gain
 from grpo_core.figures.statistics import expected_differing
 from grpo_core.report.agreement import Pair, agreement
 from grpo_core.report.comparison import Attempts, Evaluation, compare
-from grpo_core.report.export import Choice, choose
+from grpo_core.report.export import ExportChoice, choose
 from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.rescoring import Rescored
@@ -81,9 +81,9 @@ def test_parts_of_a_verdict_that_rounding_changed_have_not_changed() -> None:
 def test_an_export_takes_a_reward_that_is_reached_but_for_rounding() -> None:
     """Among equal rewards the order of the run counts, and not their last bits."""
     lines = list(rollout_lines(group(KEYS[0], [1 - 2**-53, 1.0, 0.5])))
-    (chosen,) = choose(lines, Choice(reward=1.0)).values()
+    (chosen,) = choose(lines, ExportChoice(reward=1.0)).values()
     assert [line["attempt"] for _, line in chosen] == [0, 1]
-    (best,) = choose(lines, Choice(reward=0.0, best=1)).values()
+    (best,) = choose(lines, ExportChoice(reward=0.0, best=1)).values()
     assert [line["attempt"] for _, line in best] == [0]
 
 

@@ -20,7 +20,7 @@ from grpo_core.testing import FakeJudge
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import play
 from grpo_env_besiege.env import Car
-from grpo_env_fillin.env import Config, FillIn
+from grpo_env_fillin.env import FillIn, FillInConfig
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_env_parentheses.env import Parentheses
 from grpo_env_sql.env import Sql
@@ -75,7 +75,7 @@ def besiege() -> Subject:
 
 def fillin() -> Subject:
     judge = FakeJudge(lambda request: float(request.candidate == request.reference))
-    env = FillIn(Config(form="causal"), Services(judges={"default": judge}))
+    env = FillIn(FillInConfig(form="causal"), Services(judges={"default": judge}))
     task = env.task(TaskKey("fillin", "train", 0, level=0.5))
     right = env.reference(task)
     return Subject(env, task, Given(right, json.dumps([""]), "[nothing]", "", "json"), right)

@@ -14,8 +14,8 @@ from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
 from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
 from grpo_env_arithmetic import grpo_environments
-from grpo_env_arithmetic.env import Arithmetic, Config
-from grpo_env_arithmetic.expressions import SHAPES, Problem, is_held_out
+from grpo_env_arithmetic.env import Arithmetic, ArithmeticConfig
+from grpo_env_arithmetic.expressions import SHAPES, ArithmeticProblem, is_held_out
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ENV = Arithmetic()
@@ -23,11 +23,11 @@ ENV = Arithmetic()
 
 def ask(
     index: int = 0, *, split: str = "train", seed: int = 0, level: float = 0.0
-) -> Task[Problem]:
+) -> Task[ArithmeticProblem]:
     return ENV.task(TaskKey("arithmetic", split, index, seed, level))  # type: ignore[arg-type]
 
 
-def total(task: Task[Problem], text: str) -> float:
+def total(task: Task[ArithmeticProblem], text: str) -> float:
     return ENV.verify(task, Rollout.of(text)).total
 
 
@@ -42,7 +42,7 @@ def asked(question: Message) -> str:
 
 def test_it_keeps_the_promises_of_an_environment() -> None:
     assert_environment(Arithmetic())
-    assert_environment(Arithmetic(Config(shots=0)), seed=7)
+    assert_environment(Arithmetic(ArithmeticConfig(shots=0)), seed=7)
 
 
 # What it asks
@@ -76,7 +76,7 @@ def test_all_prompts_share_everything_but_the_question() -> None:
 
 @pytest.mark.parametrize("shots", range(9))
 def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: int) -> None:
-    task = Arithmetic(Config(shots=shots)).task(TaskKey("arithmetic", "train", 0))  # type: ignore[arg-type]
+    task = Arithmetic(ArithmeticConfig(shots=shots)).task(TaskKey("arithmetic", "train", 0))  # type: ignore[arg-type]
     examples = task.prompt[1:-1]
     assert len(examples) == 2 * shots
     for question, answer in zip(examples[::2], examples[1::2], strict=True):
@@ -345,4 +345,4 @@ def test_the_plugin_offers_the_environment_with_its_settings_checked() -> None:
 
 def test_the_fingerprint_knows_the_settings() -> None:
     assert ENV.fingerprint() == Arithmetic().fingerprint()
-    assert ENV.fingerprint() != Arithmetic(Config(shots=3)).fingerprint()
+    assert ENV.fingerprint() != Arithmetic(ArithmeticConfig(shots=3)).fingerprint()

@@ -13,11 +13,11 @@ import pytest
 from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing
 from grpo_env_besiege.geometry import bounds, ground_shift, place, turn
 from grpo_env_besiege.machines import PAPER_CAR, PAPER_CATAPULT, tree
-from grpo_env_besiege.tree import Fault, Tree, to_json
-from grpo_env_besiege.validity import Checked, Machine, check, check_tree
+from grpo_env_besiege.tree import MachineFault, Tree, to_json
+from grpo_env_besiege.validity import CheckedMachine, Machine, check, check_tree
 
 
-def machine(checked: Checked) -> Machine:
+def machine(checked: CheckedMachine) -> Machine:
     assert checked.machine is not None
     return checked.machine
 
@@ -55,7 +55,7 @@ def test_the_papers_machines_are_valid_and_have_the_published_size() -> None:
     assert top + 5.05 == pytest.approx(9.45)
 
 
-def size(checked: Checked) -> list[float]:
+def size(checked: CheckedMachine) -> list[float]:
     low, high = bounds(machine(checked).placed)
     return metres(b - a for a, b in zip(low, high, strict=True))
 
@@ -375,4 +375,4 @@ def test_a_machine_that_is_written_is_read_as_the_same_machine() -> None:
 def test_size_and_overlap_are_reported_together() -> None:
     built: Tree = tree(*((63, number, 0) for number in range(6)), (15, 1, 1), (15, 1, 1))
     assert {fault.stage for fault in check_tree(built).faults} == {"size", "spatial"}
-    assert all(isinstance(fault, Fault) for fault in check_tree(built).faults)
+    assert all(isinstance(fault, MachineFault) for fault in check_tree(built).faults)

@@ -18,7 +18,7 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.testing import assert_environment
 from grpo_core.verify.engine import Verifier
 from grpo_env_besiege.cold_start import compact
-from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
+from grpo_env_besiege.env import BesiegeConfig, Car, Catapult, Delivery, Order
 from grpo_env_besiege.levels import LEVELS, Level
 from grpo_env_besiege.machines import HEAVY_CAR, PAPER_CAR, PAPER_CATAPULT, ROTOR_CATAPULT, SLED
 
@@ -82,7 +82,7 @@ def test_the_example_of_the_prompt_is_a_machine_that_drives() -> None:
 
 
 def test_a_short_prompt_is_a_line() -> None:
-    assert ask(Catapult(Config(prompt="short", budget=False)), level=0.5).prompt == (
+    assert ask(Catapult(BesiegeConfig(prompt="short", budget=False)), level=0.5).prompt == (
         Message("user", "catapult wind 60:"),
     )
 
@@ -169,13 +169,15 @@ def test_what_is_no_valid_machine_gets_nothing_and_hears_why(
 
 def test_scales_keep_the_order_and_the_range_says_what_they_pay_at_most() -> None:
     raw, logs, clipped, half = (
-        judged(Car(Config(scale=scale, most=most)), CAR).total for scale, most in SCALES
+        judged(Car(BesiegeConfig(scale=scale, most=most)), CAR).total for scale, most in SCALES
     )  # type: ignore[arg-type]
     assert 25 < raw < 50
     assert 3 < logs < 4
     assert clipped == pytest.approx(raw / 50)
     assert half == 1.0
-    assert [Car(Config(scale=scale, most=most)).reward_range[1] for scale, most in SCALES] == [
+    assert [
+        Car(BesiegeConfig(scale=scale, most=most)).reward_range[1] for scale, most in SCALES
+    ] == [
         1000.0,
         pytest.approx(6.9, abs=0.1),
         1.0,
@@ -200,12 +202,12 @@ SCALES = (("none", 50.0), ("log1p", 50.0), ("clip", 50.0), ("clip", 20.0))
 )
 def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
     with pytest.raises(ConfigError, match=r"env\.turns"):
-        Car(Config(**settings))
+        Car(BesiegeConfig(**settings))
 
 
 def test_the_code_formula_pays_the_published_catapult_more_than_the_guarded_one() -> None:
     paper, code = (
-        judged(Catapult(Config(formula=formula)), compact(PAPER_CATAPULT)).total
+        judged(Catapult(BesiegeConfig(formula=formula)), compact(PAPER_CATAPULT)).total
         for formula in ("paper", "code")
     )  # type: ignore[arg-type]
     assert code > paper >= 0
@@ -233,7 +235,9 @@ def test_references_are_many_different_machines_that_pass(name: str) -> None:
     for text in texts:
         assert judged(env, text).passed
         assert text.startswith("<cot>")
-    short = KINDS[name](Config(prompt="short")).reference(ask(KINDS[name](Config(prompt="short"))))
+    short = KINDS[name](BesiegeConfig(prompt="short")).reference(
+        ask(KINDS[name](BesiegeConfig(prompt="short")))
+    )
     assert short is not None
     assert json.loads(short)[0]["id"] == "0"
 
@@ -274,11 +278,11 @@ def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Le
 
 @pytest.mark.slow
 def test_a_threshold_of_ones_own_counts_on_levels_with_a_goal_too() -> None:
-    env = Catapult(Config(threshold=0.4))
+    env = Catapult(BesiegeConfig(threshold=0.4))
     verdict = judged(env, compact(ROTOR_CATAPULT), level=1.0)
     assert 0.4 <= verdict.total <= 0.5
     assert verdict.passed
-    assert Catapult(Config(threshold=2.0)).reference(ask(env, level=1.0)) is None
+    assert Catapult(BesiegeConfig(threshold=2.0)).reference(ask(env, level=1.0)) is None
 
 
 @pytest.mark.slow
@@ -292,7 +296,7 @@ def test_no_reference_is_given_for_a_hoop_with_fewer_blocks_than_its_design_take
 
 
 def test_the_simulator_says_what_was_wrong_or_what_the_machine_did() -> None:
-    env = Car(Config(turns=2))
+    env = Car(BesiegeConfig(turns=2))
     assert env.max_turns == 2
 
     def told(text: str) -> str:

@@ -24,7 +24,7 @@ from grpo_core import (
 )
 from grpo_core.testing import FakeJudge, assert_environment
 from grpo_env_fillin.corpus import built_in
-from grpo_env_fillin.env import Config, FillIn
+from grpo_env_fillin.env import FillIn, FillInConfig
 from grpo_env_fillin.gaps import Gaps, cut
 
 
@@ -38,7 +38,7 @@ def likeness(request: JudgeRequest) -> float:
 
 def environment(judge: Any = None, *, audit: Any = None, **settings: Any) -> FillIn:
     judges = {"default": judge or FakeJudge(likeness), **({"audit": audit} if audit else {})}
-    return FillIn(Config(**settings), Services(judges=judges))
+    return FillIn(FillInConfig(**settings), Services(judges=judges))
 
 
 def ask(env: FillIn, index: int = 0, *, split: str = "train", level: float = 0.5) -> Task[Gaps]:

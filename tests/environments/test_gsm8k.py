@@ -18,8 +18,8 @@ from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
 from grpo_core.verify.engine import Verifier
 from grpo_env_gsm8k import fixed, grpo_environments, legacy
-from grpo_env_gsm8k.env import GSM8K, Config
-from grpo_env_gsm8k.records import Problem, parse
+from grpo_env_gsm8k.env import GSM8K, GSM8KConfig
+from grpo_env_gsm8k.records import WordProblem, parse
 
 PUBLISHED = Path(
     os.environ.get("GRPO_GSM8K", Path(__file__).parents[3] / "shared" / "data" / "gsm8k")
@@ -45,20 +45,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def env(folder: Path, **more: Any) -> GSM8K:
-    return GSM8K(Config(path=str(folder), **more))
+    return GSM8K(GSM8KConfig(path=str(folder), **more))
 
 
 def ask(
     environment: GSM8K, index: int = 0, *, split: str = "train", level: float = 0.0
-) -> Task[Problem]:
+) -> Task[WordProblem]:
     return environment.task(TaskKey("gsm8k", split, index, 0, level))  # type: ignore[arg-type]
 
 
 def verdict(text: str, answer: str = "18", **more: Any) -> Any:
-    environment = GSM8K(Config(source="templates", **more))
+    environment = GSM8K(GSM8KConfig(source="templates", **more))
     task = ask(environment)
     return environment.verify(
-        Task(task.key, task.prompt, Problem("?", answer, "")), Rollout.of(text)
+        Task(task.key, task.prompt, WordProblem("?", answer, "")), Rollout.of(text)
     )
 
 
@@ -80,7 +80,7 @@ def test_records_are_read_as_published(folder: Path) -> None:
     not PUBLISHED.is_dir(), reason="the published data is not here; name its folder by GRPO_GSM8K"
 )
 def test_every_published_record_is_parsed_and_its_reference_earns_everything() -> None:
-    environment = GSM8K(Config(path=str(PUBLISHED)))
+    environment = GSM8K(GSM8KConfig(path=str(PUBLISHED)))
     assert (environment.size("train"), environment.size("eval")) == (7473, 1319)
     for split, count in (("train", 7473), ("eval", 1319)):
         for index in range(count):
@@ -144,7 +144,7 @@ def test_a_record_has_one_answer() -> None:
 
 
 def test_templates_make_right_problems_that_grow_with_the_level() -> None:
-    environment = GSM8K(Config(source="templates"))
+    environment = GSM8K(GSM8KConfig(source="templates"))
     lengths = []
     for level in (0.0, 0.5, 1.0):
         problems = [ask(environment, index, level=level).data for index in range(200)]
@@ -166,7 +166,7 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
 
 
 def test_no_template_problem_is_asked_in_both_splits() -> None:
-    environment = GSM8K(Config(source="templates"))
+    environment = GSM8K(GSM8KConfig(source="templates"))
     asked = {
         split: {ask(environment, i, split=split).data.question for i in range(2000)}
         for split in ("train", "eval")
@@ -176,7 +176,7 @@ def test_no_template_problem_is_asked_in_both_splits() -> None:
 
 @pytest.mark.slow
 def test_it_keeps_the_promises_of_an_environment(folder: Path) -> None:
-    assert_environment(GSM8K(Config(source="templates")))
+    assert_environment(GSM8K(GSM8KConfig(source="templates")))
     assert_environment(env(folder))
 
 
@@ -402,7 +402,7 @@ def test_a_run_pays_each_set_with_its_own_weights(
     rewards: Literal["legacy", "fixed"], total: float
 ) -> None:
     async def judged() -> Verdict:
-        async with Verifier(GSM8K(Config(source="templates", rewards=rewards))) as verifier:
+        async with Verifier(GSM8K(GSM8KConfig(source="templates", rewards=rewards))) as verifier:
             (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
             ((found,),) = await verifier.verify(
                 [task], [[Rollout.of(await verifier.reference(task) or "")]]

@@ -25,7 +25,7 @@ from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
 from grpo_env_reasoning_gym import grpo_environments
 from grpo_env_reasoning_gym.execution import EXECUTING, PARSED_BY_SYMPY, SANDBOXED
-from grpo_env_reasoning_gym.faults import Fault, faults
+from grpo_env_reasoning_gym.faults import DatasetFault, faults
 
 from ..deadlines import ends_within
 
@@ -245,7 +245,7 @@ def test_the_kit_names_each_of_the_nine_where_nothing_protects_them(name: str) -
 # Answers that are paid for nothing
 
 
-def mean_reward(fault: Fault, *, tasks: int = TASKS) -> float:
+def mean_reward(fault: DatasetFault, *, tasks: int = TASKS) -> float:
     env = build_environment(SPECS[fault.dataset], ACCEPTED)
     rewards = []
     for index in range(tasks):
@@ -268,7 +268,7 @@ def mean_reward(fault: Fault, *, tasks: int = TASKS) -> float:
         for fault in faults()
     ],
 )
-def test_each_known_fault_is_there_as_large_as_the_file_says(fault: Fault) -> None:
+def test_each_known_fault_is_there_as_large_as_the_file_says(fault: DatasetFault) -> None:
     assert mean_reward(fault) == pytest.approx(fault.share, abs=0.002)
     assert fault.share >= MEAN
     assert fault.version == "0.1.25"

@@ -19,7 +19,7 @@ from grpo_env_sql.database import (
     run_query,
     same_rows,
 )
-from grpo_env_sql.drawing import Problem
+from grpo_env_sql.drawing import QueryProblem
 from grpo_env_sql.env import Sql
 from grpo_env_sql.questions import FAMILIES, Question
 from grpo_env_sql.shops import draw_edge_shop, draw_shop
@@ -162,7 +162,7 @@ def equivalent_ones(question: Question, queries: Sequence[str], *, shops: int) -
     return left
 
 
-def is_paid(problem: Problem, results: Sequence[list[Row] | None]) -> bool:
+def is_paid(problem: QueryProblem, results: Sequence[list[Row] | None]) -> bool:
     """Return whether a query with these results on the four databases is right."""
     return all(
         rows is not None and same_rows(rows, expected, ordered=problem.question.ordered)

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.calls.api_client import CallError, Kind
+from grpo_core.calls.api_client import CallError, FailureKind
 from grpo_core.calls.deadline import DeadlineError, within
-from grpo_judge.grades import UnreadableError, grade
+from grpo_judge.grades import UnreadableGradeError, grade
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
 
@@ -338,7 +338,7 @@ def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(
     ],
 )
 def test_a_cut_answer_without_a_grade_of_its_own_at_the_beginning_has_none(answer: str) -> None:
-    with pytest.raises(UnreadableError):
+    with pytest.raises(UnreadableGradeError):
         grade(answer)
 
 
@@ -602,7 +602,7 @@ def test_a_slow_candidate_cannot_choose_the_deadline_of_the_verdict(endpoint: En
 class Probe:
     """Fails as the results say, one after another; the last one goes on for ever."""
 
-    def __init__(self, *results: Kind | None, seconds: float = 0.0) -> None:
+    def __init__(self, *results: FailureKind | None, seconds: float = 0.0) -> None:
         self.results = list(results)
         self.seconds = seconds
         self.calls = 0
@@ -620,7 +620,7 @@ class Probe:
 
 def test_where_calls_fail_by_chance_one_probe_that_passes_blames_nobody() -> None:
     assert asyncio.run(Probe(None, None).outage().answers_at_once())
-    assert not asyncio.run(Probe(None, Kind.UNAVAILABLE, None).outage().answers_at_once())
+    assert not asyncio.run(Probe(None, FailureKind.UNAVAILABLE, None).outage().answers_at_once())
 
 
 def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
@@ -638,7 +638,7 @@ def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
 
 def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> None:
     async def run() -> None:
-        outage = Probe(Kind.UNAVAILABLE).outage(patience_seconds=0.6)
+        outage = Probe(FailureKind.UNAVAILABLE).outage(patience_seconds=0.6)
         for least, most in ((0.5, 30.0), (0.0, 0.45)):
             started = time.monotonic()
             with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
@@ -655,7 +655,7 @@ def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> 
 
 def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
     async def run() -> None:
-        outage = Probe(Kind.UNAVAILABLE, Kind.UNAVAILABLE, None).outage()
+        outage = Probe(FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE, None).outage()
         first, second = (
             asyncio.create_task(outage.answers_at_once()),
             asyncio.create_task(outage.answers_at_once()),
@@ -673,7 +673,7 @@ def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> Non
 
 def test_calls_that_wait_for_a_judge_that_is_closed_end() -> None:
     async def run() -> None:
-        outage = Probe(Kind.UNAVAILABLE).outage()
+        outage = Probe(FailureKind.UNAVAILABLE).outage()
         waiting = asyncio.create_task(outage.answers_at_once())
         await asyncio.sleep(0.1)
         outage.close()

@@ -33,7 +33,7 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import JudgeConfig, SandboxConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender, fingerprint, open_judge
-from grpo_judge.grades import UnreadableError, grade
+from grpo_judge.grades import UnreadableGradeError, grade
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
@@ -367,7 +367,7 @@ def test_an_endpoint_that_never_gives_a_grade_is_an_error(endpoint: Endpoint, an
     assert (
         len({asked["seed"] for asked in endpoint.probes}) == 2
     )  # a model may answer otherwise by another seed
-    with pytest.raises(UnreadableError):
+    with pytest.raises(UnreadableGradeError):
         grade(answer)
 
 

@@ -28,8 +28,8 @@ from grpo_core.plugins.services import open_executor
 from grpo_core.protocol import sampler as sampling
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
 from grpo_ray import pool as module
-from grpo_ray.config import Actors, RayConfig, SamplerConfig
-from grpo_ray.drawing import Drawing
+from grpo_ray.config import Actors, RayConfig, RaySamplerConfig
+from grpo_ray.drawing import RayDrawing
 from grpo_ray.own import OwnCluster
 from grpo_ray.place import RayPlace
 from grpo_ray.sampler import RaySampler
@@ -331,10 +331,10 @@ def test_a_json_schema_travels_to_the_actor_and_a_refusal_back(
                 raise sampling.UnsupportedSchemaError("too hard")
             return sampling.Completion((3,), (-1.0,))
 
-    drawing = Drawing("{}")
+    drawing = RayDrawing("{}")
     drawing._sampler, drawing._version = Inner(), 4  # type: ignore[assignment]
     model = sampling.ModelToSample(tmp_path, False, "float32", "cpu", 9, frozenset({3}), 8, str)
-    sampler = RaySampler(SamplerConfig(), model)
+    sampler = RaySampler(RaySamplerConfig(), model)
     sampler._weights = (None, True, 4)
     sampler._pool = SimpleNamespace(  # type: ignore[assignment]
         call=lambda method, *arguments: getattr(drawing, method)(*arguments)
@@ -345,7 +345,7 @@ def test_a_json_schema_travels_to_the_actor_and_a_refusal_back(
         asyncio.run(sampler.generate(replace(asked, json_schema=None)))
     assert type(raised.value) is GrpoError
     assert sampling.follows_schemas(sampler)
-    assert not sampling.follows_schemas(RaySampler(SamplerConfig("vllm"), model))
+    assert not sampling.follows_schemas(RaySampler(RaySamplerConfig("vllm"), model))
 
 
 def test_a_missing_ray_is_named_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

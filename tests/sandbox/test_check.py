@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
 from grpo_core.kit.hostile import THIEF, VICTIM
-from grpo_core.kit.sandbox import CHECKS, HONEST, UNDISTURBED, VALUES, check_sandbox
+from grpo_core.kit.sandbox import check_sandbox
+from grpo_core.kit.sandbox_programs import CHECKS, HONEST, UNDISTURBED, VALUES
 
 from .test_backends import backend as backend
 

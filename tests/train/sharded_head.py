@@ -24,8 +24,8 @@ from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.selfcheck import Training
 from grpo_core.train.policy.sharding import gather_full
+from grpo_core.train.policy.ways import Training
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.update.updater import EMPTY_ROW
 

@@ -17,7 +17,7 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import keeps_everything, open_cache
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
-from grpo_core.train.policy.selfcheck import Sampling, Training
+from grpo_core.train.policy.ways import DecodingWay, Training
 from grpo_core.train.rollout.draws import Draws
 
 from . import architectures
@@ -136,11 +136,11 @@ def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: floa
 @pytest.mark.slow
 def test_the_ways_are_the_fastest_that_are_right() -> None:
     ways = {
-        "llama": (Training.TREES, Sampling.TREES),
-        "gemma3_text": (Training.TREES, Sampling.TREES),
-        "mpt": (Training.PADDED, Sampling.PADDED),
-        "mamba": (Training.PADDED, Sampling.EQUAL),
-        "roberta": (Training.ALONE, Sampling.UNCACHED),
+        "llama": (Training.TREES, DecodingWay.TREES),
+        "gemma3_text": (Training.TREES, DecodingWay.TREES),
+        "mpt": (Training.PADDED, DecodingWay.PADDED),
+        "mamba": (Training.PADDED, DecodingWay.EQUAL),
+        "roberta": (Training.ALONE, DecodingWay.UNCACHED),
     }
     for model_type, expected in ways.items():
         policy = Policy(architectures.tiny_model(model_type), tiny_tokenizer())

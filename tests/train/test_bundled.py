@@ -20,14 +20,15 @@ from grpo_core.config import modelcache
 from grpo_core.config.modelcache import Alias
 from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.bundled import convert_bundled
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
 from grpo_core.train.models.once import build_once
-from grpo_core.train.models.progress import Report
+from grpo_core.train.models.progress import LoadingReport
+from grpo_core.train.models.tokenizer import load_tokenizer
 
 from .fakes import tiny_alias
 from .tiny import tiny_model
 
-SILENT = Report(enabled=False)
+SILENT = LoadingReport(enabled=False)
 BUILDER = """
 import sys
 from pathlib import Path

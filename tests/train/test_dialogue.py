@@ -20,7 +20,7 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
@@ -281,7 +281,7 @@ def test_a_dialogue_trains(tmp_path: Path):
 
 
 def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no_other(policy):
-    frame = Frame(system_prompt="be brief")
+    frame = ChatFrame(system_prompt="be brief")
     prompt = (Message("system", "be long"), Message("user", "hi"))
     shown = policy.decode(chat.encode(policy.tokenizer, prompt, frame))
     assert ("be brief" in shown, "be long" in shown) == (True, False)
@@ -299,12 +299,12 @@ def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no
 def test_arguments_and_tools_reach_the_chat_template():
     own = tiny_policy()
     own.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ mood }}{% if tools %}{{ tools[0].function.name }}{% endif %}"
-    frame = Frame(
+    frame = ChatFrame(
         arguments={"mood": "calm"}, tools=[{"type": "function", "function": {"name": "add"}}]
     )
     assert own.decode(chat.encode(own.tokenizer, (Message("user", "x"),), frame)) == "xcalmadd"
     with pytest.raises(ConfigError, match="refuses the prompt"):
-        chat.encode(own.tokenizer, (Message("user", "x"),), Frame(arguments={"tokenize": True}))
+        chat.encode(own.tokenizer, (Message("user", "x"),), ChatFrame(arguments={"tokenize": True}))
 
 
 @pytest.mark.slow

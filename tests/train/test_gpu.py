@@ -20,7 +20,7 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.memory import TOLERANCE
+from grpo_core.train.policy.memory_estimate import TOLERANCE
 from grpo_core.train.trainer import Trainer
 
 from .arrange import sampled

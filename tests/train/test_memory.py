@@ -26,8 +26,9 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.heap import ARENAS
 from grpo_core.train.models.load import resolve
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.memory import Footprint, Workload
-from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.memory import Footprint
+from grpo_core.train.policy.memory_estimate import Workload
+from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.trainer import Trainer
 
 from ..commandline import words
@@ -281,11 +282,13 @@ def test_a_model_without_a_cache_computes_whole_sequences_in_each_step(settings)
     footprint = Footprint(policy)
     work = Workload([policy.longest_row((1,) * 90, 9, 4)], [(4, 4)], prompt=90, new=9)
 
-    def rollout(way: Sampling) -> Mapping[str, float]:
+    def rollout(way: DecodingWay) -> Mapping[str, float]:
         policy.sampling = way
         return footprint.estimate(policy, config(settings), work).rollout
 
-    trees, rows, uncached = map(rollout, (Sampling.TREES, Sampling.PADDED, Sampling.UNCACHED))
+    trees, rows, uncached = map(
+        rollout, (DecodingWay.TREES, DecodingWay.PADDED, DecodingWay.UNCACHED)
+    )
     assert rows["keys and values"] == pytest.approx(
         trees["keys and values"] * (16 * 99) / (4 * 90 + 16 * 9)
     )

@@ -20,8 +20,9 @@ from grpo_core.protocol.errors import UserError
 from grpo_core.train import actor as actor_module
 from grpo_core.train.models import device as device_module
 from grpo_core.train.models.device import pick_device, pick_dtype
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
 from grpo_core.train.models.templates import end_token_ids
+from grpo_core.train.models.tokenizer import load_tokenizer
 
 from .fakes import Hub, write_gguf
 from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer

@@ -22,7 +22,7 @@ from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.selfcheck import Training
+from grpo_core.train.policy.ways import Training
 from grpo_core.train.rollout.draws import Draws
 
 from ..commandline import words

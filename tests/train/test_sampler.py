@@ -18,7 +18,7 @@ from grpo_core.protocol.types import Message, Segment, Task, TaskKey
 from grpo_core.train.compute import recorded
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
-from grpo_core.train.compute.prefix import Lines
+from grpo_core.train.compute.prefix import PrefixLines
 from grpo_core.train.compute.prepack import packed_bytes
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
@@ -165,7 +165,7 @@ def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, ma
     monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
     if trees in ("by prompt", "alone"):
         monkeypatch.setattr(
-            Lines,
+            PrefixLines,
             "_cost",
             lambda self, count, width, nodes: count if trees == "by prompt" else width,
         )
@@ -434,7 +434,7 @@ def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
     assert laid_out == [8, 20]
 
 
-def alone(lines: Lines, trees: int, width: int, nodes: int) -> float:
+def alone(lines: PrefixLines, trees: int, width: int, nodes: int) -> float:
     """A cost that wants a tree for each line."""
     return trees + 100 * (width - 1)
 
@@ -457,7 +457,7 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
 
 def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
     """Eight of twelve rows at a time: long ones do not keep the places of short ones empty."""
-    monkeypatch.setattr(Lines, "_cost", alone)
+    monkeypatch.setattr(PrefixLines, "_cost", alone)
     lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
     requests = [
         Request(r.prefix, r.uniforms[:n])
@@ -473,7 +473,7 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
-    monkeypatch.setattr(Lines, "_cost", alone)
+    monkeypatch.setattr(PrefixLines, "_cost", alone)
     monkeypatch.setattr(policy, "cached_bytes", 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not

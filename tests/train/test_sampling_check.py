@@ -13,7 +13,7 @@ from grpo_core.runs.observer import Observer
 from grpo_core.train.compute import rows
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.trainer import Trainer
 
 from . import architectures
@@ -53,7 +53,7 @@ def trainer(folder: Path, policy: Policy, observer: Observer) -> Trainer:
 def blind_policy() -> Policy:
     """A model with windows whose sampler was told that there are none."""
     policy = Policy(architectures.tiny_model("mistral"), tiny_tokenizer())
-    assert policy.sampling is Sampling.TREES
+    assert policy.sampling is DecodingWay.TREES
     trained = policy._values
 
     def right(*arguments: Any, **more: Any) -> Any:
@@ -71,7 +71,7 @@ def test_a_wrong_sampler_is_replaced_by_the_slow_one_and_said(tmp_path: Path) ->
     policy, heard = blind_policy(), Heard()
     run = trainer(tmp_path / "run", policy, heard)
     run.run()
-    assert policy.sampling is Sampling.UNCACHED
+    assert policy.sampling is DecodingWay.UNCACHED
     assert any("sampler and trainer differ" in text and "slow" in text for text in heard.warnings)
     assert run.done == 1
 
@@ -90,5 +90,5 @@ def test_a_right_sampler_is_not_mentioned(tmp_path: Path) -> None:
     heard = Heard()
     policy = Policy(architectures.tiny_model("mistral"), tiny_tokenizer())
     trainer(tmp_path / "run", policy, heard).run()
-    assert policy.sampling is Sampling.TREES
+    assert policy.sampling is DecodingWay.TREES
     assert not [text for text in heard.warnings if "sampler" in text]

@@ -25,7 +25,7 @@ from grpo_core.protocol.thoughts import template_tags
 from grpo_core.protocol.tools import answers, schemas
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.texts import Texts
 from grpo_core.train.rollout.budget import Budget
@@ -394,5 +394,5 @@ def test_what_continues_a_text_or_has_to_be_json_is_not_split(schema: Any) -> No
 
 
 def test_a_model_that_fills_gaps_has_no_thoughts() -> None:
-    texts = Texts(tiny_tokenizer(), frame=Frame(), end_ids=(3,), context=None, thought_tags=())
+    texts = Texts(tiny_tokenizer(), frame=ChatFrame(), end_ids=(3,), context=None, thought_tags=())
     assert texts.thought_tags is None

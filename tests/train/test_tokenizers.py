@@ -10,7 +10,7 @@ import pytest
 
 from grpo_core import Message, Rollout
 from grpo_core.train.models import pieces
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.texts import Texts
 
 from .tokenizer_kinds import (
@@ -48,7 +48,7 @@ EOS = SPECIAL.index(END)
 
 
 def texts_of(tokenizer: Any) -> Texts:
-    return Texts(tokenizer, frame=Frame(), end_ids=(tokenizer.eos_token_id,), context=None)
+    return Texts(tokenizer, frame=ChatFrame(), end_ids=(tokenizer.eos_token_id,), context=None)
 
 
 @pytest.fixture(params=KINDS)

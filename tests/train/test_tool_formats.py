@@ -25,7 +25,7 @@ from grpo_core.protocol.tool_calls import (
 from grpo_core.protocol.tools import answers, schemas
 from grpo_core.protocol.types import ToolCall
 from grpo_core.train.models import chat
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.attempt import Attempt
 from grpo_core.train.rollout.budget import Budget
@@ -267,7 +267,7 @@ def test_no_more_calls_are_read_than_are_answered_and_hostile_texts_are_read_qui
 
 def test_the_config_overrides_the_template_and_results_still_follow_the_template() -> None:
     policy = policy_of("mistral_nemo")
-    frame = Frame(tools=TOOLS, tool_format="qwen-coder")
+    frame = ChatFrame(tools=TOOLS, tool_format="qwen-coder")
     (call,) = chat.tool_calls(policy.tokenizer, WRITTEN["qwen-coder"], frame)
     assert call == ToolCall("add", {"a": 2, "b": 3})
     reply = chat.encode_reply(
@@ -288,7 +288,7 @@ def test_a_template_that_rewrites_calls_before_results_is_refused_in_words() -> 
     policy = policy_of("mistral_nemo")
     policy.tokenizer.chat_template = "{# [TOOL_CALLS] #}{{ messages | length }}"
     with pytest.raises(ConfigError, match="changes what stands before the results of tools"):
-        chat.encode_reply(policy.tokenizer, PROMPT, [Message("assistant", "x")], [Message("tool", "5")], Frame(), end_id=None)  # fmt: skip
+        chat.encode_reply(policy.tokenizer, PROMPT, [Message("assistant", "x")], [Message("tool", "5")], ChatFrame(), end_id=None)  # fmt: skip
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", "-Infinity", r'"\ud800"', r'{"\udfff": 1}'])

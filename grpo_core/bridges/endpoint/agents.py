@@ -9,10 +9,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from grpo_core.bridges.endpoint.chat import Dialogue, Turn
+from grpo_core.bridges.endpoint.chat import ChatTurn, Dialogue
 from grpo_core.bridges.endpoint.policy import RemotePolicy, StoppedError
 from grpo_core.bridges.endpoint.tally import Tally
-from grpo_core.bridges.endpoint.types import Usage
+from grpo_core.bridges.endpoint.types import EndpointUsage
 from grpo_core.calls.api_client import CallError
 from grpo_core.calls.call import Call
 from grpo_core.protocol.endpoint import (
@@ -90,7 +90,7 @@ class RemoteCompleter:
         self._answers += [choice.message for choice in choices]
         return CompletionAnswer(choices, turns[0].usage.prompt_tokens)
 
-    async def _turn(self, request: CompletionRequest, dialogue: Dialogue) -> Turn:
+    async def _turn(self, request: CompletionRequest, dialogue: Dialogue) -> ChatTurn:
         """Return one completion.
 
         Raises:
@@ -172,7 +172,7 @@ async def play_agent(
     if not completers:
         return rollout, Tally()
     last = completers[-1]
-    usage = sum((completer.tally.usage for completer in completers), start=Usage())
+    usage = sum((completer.tally.usage for completer in completers), start=EndpointUsage())
     tally = replace(last.tally, usage=usage)
     if isinstance(last.failure, CallError):
         failed = replace(rollout, finish="error", error=str(last.failure))
@@ -205,6 +205,6 @@ def _dialogue(request: CompletionRequest, messages: tuple[Message, ...]) -> Dial
         raise RefusedRequestError(str(error)) from None
 
 
-def _choice(turn: Turn) -> Choice:
+def _choice(turn: ChatTurn) -> Choice:
     finish: Any = "tool_calls" if turn.tool_calls else turn.finish
     return Choice(turn.text, turn.said, finish, token_ids=(), tokens=(), logprobs=())

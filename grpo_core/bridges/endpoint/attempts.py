@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from grpo_core.bridges.endpoint.agents import play_agent
-from grpo_core.bridges.endpoint.chat import Dialogue, Turn
+from grpo_core.bridges.endpoint.chat import ChatTurn, Dialogue
 from grpo_core.bridges.endpoint.policy import RemotePolicy
 from grpo_core.bridges.endpoint.tally import Tally
-from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
+from grpo_core.bridges.endpoint.types import EndpointUsage, NoText, Refusal
 from grpo_core.calls.api_client import CallError
 from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
 from grpo_core.protocol.types import (
@@ -31,7 +31,7 @@ from grpo_core.verify.sources import Source, Sources
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AttemptLimits:
     """Limits the attempts at the tasks of one environment."""
 
     turns: int
@@ -43,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class EndpointAttempt:
     """Holds one attempt at a task, judged or not."""
 
     key: TaskKey
@@ -54,7 +54,7 @@ class Attempt:
     """What was said."""
     verdict: Verdict | None = None
     """Its verdict; None: it is judged with the others at its task."""
-    usage: Usage = field(default_factory=Usage)
+    usage: EndpointUsage = field(default_factory=EndpointUsage)
     """What it cost, if it is new."""
     refused: Refusal | None = None
     """Why the server refused a turn."""
@@ -89,7 +89,9 @@ class Attempt:
         }
 
     @classmethod
-    def from_line(cls, line: Mapping[str, Any], tags: Tags | None = DEFAULT_TAGS) -> Attempt:
+    def from_line(
+        cls, line: Mapping[str, Any], tags: Tags | None = DEFAULT_TAGS
+    ) -> EndpointAttempt:
         """Return the attempt that `to_line` wrote, also that of an older version.
 
         Args:
@@ -116,7 +118,7 @@ class Attempt:
         )
         verdict = None if line["verdict"] is None else Verdict.from_json(line["verdict"])
         key = TaskKey(**line["key"])
-        usage, thoughts_in = Usage(**line["usage"]), line.get("thoughts_in", "")
+        usage, thoughts_in = EndpointUsage(**line["usage"]), line.get("thoughts_in", "")
         number = line["attempt"]
         return cls(key, number, rollout, verdict, usage, refused, no_text, thoughts_in)
 
@@ -127,9 +129,9 @@ async def play(
     task: Task[Any],
     number: int,
     *,
-    limits: Limits,
+    limits: AttemptLimits,
     seed: int,
-) -> Attempt:
+) -> EndpointAttempt:
     """Play one attempt to its end, and judge it unless it is judged with others.
 
     Args:
@@ -183,7 +185,7 @@ class _Playing:
     task: Task[Any]
     number: int
     conversation: Conversation
-    limits: Limits
+    limits: AttemptLimits
     transcript: Transcript = field(init=False)
     tally: Tally = field(default_factory=Tally)
     reply_dropped: bool = False
@@ -220,7 +222,7 @@ class _Playing:
             dialogue.add(next_reply)
             reply = next_reply
 
-    def _take(self, turn: Turn, reply: Sequence[Message]) -> bool:
+    def _take(self, turn: ChatTurn, reply: Sequence[Message]) -> bool:
         """Append a reply and the turn after it; return False if the server refused the turn.
 
         If it refused a later turn than the first, the attempt ends with the turn before, as where
@@ -235,7 +237,7 @@ class _Playing:
         self.tally.lengths.append(turn.tokens)
         return turn.refused is None
 
-    def attempt(self) -> Attempt:
+    def attempt(self) -> EndpointAttempt:
         """Return the attempt, without a verdict."""
         rollout = Rollout(
             tuple(self.transcript.messages),
@@ -247,9 +249,9 @@ class _Playing:
         return _attempt(self.task, self.number, rollout, self.tally)
 
 
-def _attempt(task: Task[Any], number: int, rollout: Rollout, tally: Tally) -> Attempt:
+def _attempt(task: Task[Any], number: int, rollout: Rollout, tally: Tally) -> EndpointAttempt:
     """Return an attempt without a verdict."""
-    return Attempt(
+    return EndpointAttempt(
         task.key,
         number,
         rollout,

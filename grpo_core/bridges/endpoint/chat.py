@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from grpo_core.bridges.endpoint.thoughts import is_thought, read_thoughts
-from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
-from grpo_core.calls.api_client import CallError, Kind, error_text
+from grpo_core.bridges.endpoint.types import EndpointUsage, NoText, Refusal
+from grpo_core.calls.api_client import CallError, FailureKind, error_text
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import Tags, opens_thought
@@ -21,7 +21,7 @@ _MOST_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """Holds one turn of the policy."""
 
     text: str
@@ -34,7 +34,7 @@ class Turn:
     """The message as later requests repeat it."""
     refused: Refusal | None = None
     """Why the server gave no whole answer."""
-    usage: Usage = field(default_factory=Usage)
+    usage: EndpointUsage = field(default_factory=EndpointUsage)
     """What it cost; nothing is known of requests that failed."""
     tokens: int = 0
     """Number of its tokens, as the endpoint counts them; 0 if it does not say."""
@@ -47,7 +47,7 @@ class Turn:
     said: Message = field(default_factory=lambda: Message("assistant", ""))
     """The turn as verifiers take it: its thoughts apart from its content (see `split`)."""
 
-    def split(self, tags: Tags | None, *, opened: bool) -> Turn:
+    def split(self, tags: Tags | None, *, opened: bool) -> ChatTurn:
         """Return the turn with `said`: thoughts that stand in the text are split off.
 
         Those that the server sent apart stay as they are.
@@ -82,10 +82,10 @@ def read_body(body: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         start = body[:100].decode(errors="replace")
         message = f"the answer is not JSON ({error}): {start}"
-        raise CallError(message, Kind.UNREADABLE) from None
+        raise CallError(message, FailureKind.UNREADABLE) from None
 
 
-def read_turn(value: Any, *, has_tools: bool) -> Turn:
+def read_turn(value: Any, *, has_tools: bool) -> ChatTurn:
     """Return the turn in an answer to a chat or text completion request.
 
     Args:
@@ -102,10 +102,10 @@ def read_turn(value: Any, *, has_tools: bool) -> Turn:
         message = {**choice, "content": choice["text"]}
     if not isinstance(choice, dict) or not isinstance(message, dict):
         text = error_text(json.dumps(value).encode())[:200]
-        raise CallError(f"the answer holds no completion: {text}", Kind.UNREADABLE)
+        raise CallError(f"the answer holds no completion: {text}", FailureKind.UNREADABLE)
     reason = choice.get("finish_reason")
     if reason in ("abort", "error"):
-        raise CallError(f"the server gave up the answer ({reason})", Kind.UNAVAILABLE)
+        raise CallError(f"the server gave up the answer ({reason})", FailureKind.UNAVAILABLE)
     written = message.get("tool_calls") if has_tools else None
     calls = read_api_calls(written)
     content = _content(message)
@@ -114,7 +114,7 @@ def read_turn(value: Any, *, has_tools: bool) -> Turn:
     sent_back: dict[str, Any] = {"role": "assistant", "content": content}
     if calls and isinstance(written, list):
         sent_back["tool_calls"] = written[:MAX_CALLS]
-    return Turn(
+    return ChatTurn(
         content,
         "length" if reason in ("length", "content_filter") else "stop",
         calls or None,
@@ -184,7 +184,7 @@ class Dialogue:
             self._messages.append(entry)
         self._end_calls()
 
-    def add_turn(self, turn: Turn) -> None:
+    def add_turn(self, turn: ChatTurn) -> None:
         """Append a turn of the policy, as the server wrote it."""
         self._text += turn.text
         message = dict(turn.message)
@@ -248,13 +248,13 @@ def _why_no_text(
     return "thoughts" if has_thoughts else "empty"
 
 
-def _usage(usage: object) -> Usage:
+def _usage(usage: object) -> EndpointUsage:
     """Return what an answer cost; thoughts that a server counts apart are written tokens, too."""
     counts = usage if isinstance(usage, dict) else {}
     read, written, total = (
         _count(counts.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
     )
-    return Usage(
+    return EndpointUsage(
         requests=1,
         prompt_tokens=read,
         completion_tokens=max(written, total - read) if read else written,

@@ -11,7 +11,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from grpo_core.bridges.endpoint.attempts import Attempt, Limits, is_judged_alone, play
+from grpo_core.bridges.endpoint.attempts import (
+    AttemptLimits,
+    EndpointAttempt,
+    is_judged_alone,
+    play,
+)
 from grpo_core.bridges.endpoint.folder import EvalFolder
 from grpo_core.bridges.endpoint.policy import RemotePolicy, StoppedError
 from grpo_core.bridges.endpoint.results import (
@@ -23,10 +28,10 @@ from grpo_core.bridges.endpoint.results import (
     summary_of,
 )
 from grpo_core.bridges.endpoint.types import (
+    EndpointUsage,
     Evaluated,
     EvaluationSettings,
     Progress,
-    Usage,
 )
 from grpo_core.bridges.endpoint.unasked import with_unasked
 from grpo_core.calls.api_client import ApiClient
@@ -45,7 +50,7 @@ _PLAYED_PER_REQUEST = 2
 another one asks."""
 
 
-class Evaluation:
+class EndpointEvaluation:
     """Measure a model in all environments of a config; use `run` once.
 
     Args:
@@ -126,7 +131,9 @@ class Evaluation:
         attempts = await _all_or_none(self._attempts_at(policy, task) for task in tasks)
         return list(zip(tasks, attempts, strict=True))
 
-    async def _attempts_at(self, policy: RemotePolicy, task: Task[Any]) -> Sequence[Attempt]:
+    async def _attempts_at(
+        self, policy: RemotePolicy, task: Task[Any]
+    ) -> Sequence[EndpointAttempt]:
         """Return the attempts at a task that were made.
 
         Attempts that are judged together are judged once all of them were made.
@@ -143,7 +150,9 @@ class Evaluation:
             return attempts
         return await self._judge(task, attempts)
 
-    async def _attempt(self, policy: RemotePolicy, task: Task[Any], number: int) -> Attempt | None:
+    async def _attempt(
+        self, policy: RemotePolicy, task: Task[Any], number: int
+    ) -> EndpointAttempt | None:
         """Return an attempt from the folder, or play it; None after a requested stop.
 
         One that came to its end and could not be judged is judged again.
@@ -174,27 +183,29 @@ class Evaluation:
             await self._record(task, attempt)
             return attempt
 
-    async def _judge(self, task: Task[Any], attempts: Sequence[Attempt]) -> list[Attempt]:
+    async def _judge(
+        self, task: Task[Any], attempts: Sequence[EndpointAttempt]
+    ) -> list[EndpointAttempt]:
         """Return attempts at a task with new verdicts, which are recorded."""
         rollouts = [attempt.rollout for attempt in attempts]
         (verdicts,) = await self._sources.verify([task], [rollouts])
         (group,) = await self._sources.audited([Group(task, rollouts, verdicts)])
         judged = [
-            replace(attempt, verdict=verdict, usage=Usage())
+            replace(attempt, verdict=verdict, usage=EndpointUsage())
             for attempt, verdict in zip(attempts, group.verdicts, strict=True)
         ]
         for attempt in judged:
             await self._record(task, attempt)
         return judged
 
-    async def _record(self, task: Task[Any], attempt: Attempt) -> None:
+    async def _record(self, task: Task[Any], attempt: EndpointAttempt) -> None:
         """Write an attempt to disk; raise RunStoppedError if too many have failed."""
         await self.folder.record(attempt, draw=task.draw)
         self._count(attempt)
         if attempt.verdict is not None:
             self._error_rate.add([attempt.verdict])
 
-    def _count(self, attempt: Attempt) -> None:
+    def _count(self, attempt: EndpointAttempt) -> None:
         """Report an attempt that has ended, or has a new verdict."""
         name = (attempt.key, attempt.number)
         self._done.add(name)
@@ -220,7 +231,7 @@ class Evaluation:
         )
 
 
-def limits_of(source: Source, config: RunConfig) -> Limits:
+def limits_of(source: Source, config: RunConfig) -> AttemptLimits:
     """Return the limits of an attempt at a task of an environment.
 
     Raises:
@@ -228,7 +239,7 @@ def limits_of(source: Source, config: RunConfig) -> Limits:
     """
     env = source.env
     tokens = config.sampling.max_new_tokens or env.max_new_tokens
-    return Limits(env.max_turns, tokens, offered_tools(env))
+    return AttemptLimits(env.max_turns, tokens, offered_tools(env))
 
 
 def identity(config: RunConfig, sources: Sources, settings: EvaluationSettings) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core.bridges.endpoint.attempts import Attempt
-from grpo_core.bridges.endpoint.types import Usage
+from grpo_core.bridges.endpoint.attempts import EndpointAttempt
+from grpo_core.bridges.endpoint.types import EndpointUsage
 from grpo_core.calls.deadline import in_thread
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import DEFAULT_TAGS, Tags
@@ -74,8 +74,8 @@ class EvalFolder:
         self._then = f"give the same command again, with --out {self.shown}"
         self._file = self.path / ATTEMPTS
         self._lock, self._tags = hold(self.path), tags
-        self.attempts: dict[tuple[TaskKey, int], Attempt] = {}
-        self.usage = Usage()
+        self.attempts: dict[tuple[TaskKey, int], EndpointAttempt] = {}
+        self.usage = EndpointUsage()
         self.damaged = 0
         try:
             for name in names_in(self.path):
@@ -93,7 +93,7 @@ class EvalFolder:
             self._lock.release()
             raise
 
-    async def record(self, attempt: Attempt, *, draw: int) -> None:
+    async def record(self, attempt: EndpointAttempt, *, draw: int) -> None:
         """Write the line of an attempt, and return once it is on disk.
 
         Args:
@@ -150,7 +150,7 @@ class EvalFolder:
 
         def is_attempt(line: JsonObject) -> bool:
             try:
-                self._note(Attempt.from_line(line, self._tags))
+                self._note(EndpointAttempt.from_line(line, self._tags))
             except Exception:  # noqa: BLE001 - a damaged line may hold anything
                 self.damaged += 1
                 return False
@@ -159,7 +159,7 @@ class EvalFolder:
         unreadable = log.keep(is_attempt)
         self.damaged += unreadable
 
-    def _note(self, attempt: Attempt) -> None:
+    def _note(self, attempt: EndpointAttempt) -> None:
         self.attempts[attempt.key, attempt.number] = attempt
         self.usage += attempt.usage
 

@@ -13,7 +13,7 @@ from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
-    from grpo_core.bridges.endpoint.evaluation import Evaluation
+    from grpo_core.bridges.endpoint.evaluation import EndpointEvaluation
 
 SUBJECT = "grpo eval"
 """What messages call the evaluation."""
@@ -26,7 +26,7 @@ def open_evaluation(
     *,
     out: Path | None,
     stop: StopRequest,
-) -> Evaluation:
+) -> EndpointEvaluation:
     """Return an evaluation that is ready to run, new or continued.
 
     Args:
@@ -42,7 +42,7 @@ def open_evaluation(
     """
     check_versions("grpo eval --endpoint", "judge")
     try:
-        from grpo_core.bridges.endpoint.evaluation import Evaluation, identity
+        from grpo_core.bridges.endpoint.evaluation import EndpointEvaluation, identity
         from grpo_core.bridges.endpoint.folder import EvalFolder
         from grpo_core.calls.api_client import check_connections
     except ModuleNotFoundError as error:
@@ -54,4 +54,4 @@ def open_evaluation(
         name=f"eval-{settings.model.name}",
         tags=settings.model.thought_tags,
     )
-    return Evaluation(config, sources, settings, folder=folder, stop=stop)
+    return EndpointEvaluation(config, sources, settings, folder=folder, stop=stop)

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from grpo_core.bridges.endpoint.chat import Dialogue, Turn, read_body, read_turn
+from grpo_core.bridges.endpoint.chat import ChatTurn, Dialogue, read_body, read_turn
 from grpo_core.bridges.endpoint.requests import request_body
-from grpo_core.bridges.endpoint.types import ModelSettings, Refusal, Usage
-from grpo_core.calls.api_client import ApiClient, CallError, Kind
+from grpo_core.bridges.endpoint.types import EndpointUsage, ModelSettings, Refusal
+from grpo_core.calls.api_client import ApiClient, CallError, FailureKind
 from grpo_core.calls.api_requests import (
     has_no_credit,
     is_too_large,
@@ -134,7 +134,7 @@ class RemotePolicy:
         sample: int,
         tools: Sequence[Any],
         more: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Turn:
+    ) -> ChatTurn:
         """Return the next turn of a dialogue.
 
         Args:
@@ -163,21 +163,21 @@ class RemotePolicy:
 
     async def _drawn(
         self, body: dict[str, Any], *, is_chat: bool, sample: int, has_tools: bool
-    ) -> Turn:
+    ) -> ChatTurn:
         """Return the turn in the answer to a request, which may be cached; it raises as `turn`."""
         name = self._cache_name(body, sample)
         if self._cache is not None:
             cached = self._cache.get(name, lambda value: read_turn(value, has_tools=has_tools))
             if cached is not None:
-                return replace(cached, usage=Usage(cached=1))
+                return replace(cached, usage=EndpointUsage(cached=1))
         try:
             value, retries = await self._answer(body, is_chat)
         except _RefusedError as error:
-            return Turn("", "length", refused=error.refusal)
+            return ChatTurn("", "length", refused=error.refusal)
         if self._cache is not None:
             self._cache.put(name, value)
         turn = read_turn(value, has_tools=has_tools)
-        return replace(turn, usage=turn.usage + Usage(retries=retries))
+        return replace(turn, usage=turn.usage + EndpointUsage(retries=retries))
 
     async def _answer(self, body: dict[str, Any], is_chat: bool) -> tuple[Any, int]:
         """Return what `_asked` returns, with fewer tokens if the context has no room for all.
@@ -189,7 +189,7 @@ class RemotePolicy:
             try:
                 return await self._asked(body, is_chat)
             except CallError as error:
-                if error.kind is not Kind.REFUSED:
+                if error.kind is not FailureKind.REFUSED:
                     raise
                 refusal: Refusal = "filter" if _FILTERED.search(str(error)) else "context"
             field = limit_field(body)
@@ -213,7 +213,7 @@ class RemotePolicy:
             try:
                 await self._asked({**body, **prompt}, is_chat)
             except CallError as error:
-                if error.kind is Kind.REFUSED:
+                if error.kind is FailureKind.REFUSED:
                     raise self._rejection(error, hint=_SETTINGS_HINT) from None
                 raise
 
@@ -237,15 +237,15 @@ class RemotePolicy:
             except CallError as error:
                 if self._moves_limit(error, body):
                     continue
-                if error.kind is Kind.REJECTED or has_no_credit(error):
+                if error.kind is FailureKind.REJECTED or has_no_credit(error):
                     raise self._rejection(error) from None
                 if is_too_large(error):
                     message = (
                         "one request exceeds the account's rate limit (lower --max-new-tokens, or "
                         f"raise the limit): {error}"
                     )
-                    raise CallError(message, Kind.UNAVAILABLE) from None
-                if error.kind is Kind.REFUSED:
+                    raise CallError(message, FailureKind.UNAVAILABLE) from None
+                if error.kind is FailureKind.REFUSED:
                     raise
                 failures += 1
                 if failures > self._retries:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_core.bridges.endpoint.attempts import Attempt
+from grpo_core.bridges.endpoint.attempts import EndpointAttempt
 from grpo_core.bridges.endpoint.types import NoText, Refusal
 from grpo_core.figures.summary import Summary, summarize
 from grpo_core.protocol.types import Group, Task
 from grpo_core.verify.held_out import EvalSet
 
-Attempted = tuple[Task[Any], Sequence[Attempt]]
+Attempted = tuple[Task[Any], Sequence[EndpointAttempt]]
 """A task, and the attempts at it that were made."""
 _REASONS_KEPT = 3
 """How many of the most common reasons of errors are told."""
@@ -56,12 +56,12 @@ def summary_of(held_out: EvalSet, attempted: Sequence[Attempted], samples: int) 
     return replace(summary, tokens=tokens)
 
 
-def count_refused(attempts: Iterable[Attempt]) -> dict[Refusal, int]:
+def count_refused(attempts: Iterable[EndpointAttempt]) -> dict[Refusal, int]:
     """Return how many attempts the server refused to answer, by the reason."""
     return dict(Counter(attempt.refused for attempt in attempts if attempt.refused is not None))
 
 
-def count_no_text(attempts: Iterable[Attempt]) -> dict[NoText, int]:
+def count_no_text(attempts: Iterable[EndpointAttempt]) -> dict[NoText, int]:
     """Return how many answers have no text, by the reason."""
     count: Counter[NoText] = Counter()
     for attempt in attempts:
@@ -69,7 +69,7 @@ def count_no_text(attempts: Iterable[Attempt]) -> dict[NoText, int]:
     return dict(count)
 
 
-def count_errors(attempts: Iterable[Attempt]) -> dict[str, int]:
+def count_errors(attempts: Iterable[EndpointAttempt]) -> dict[str, int]:
     """Return why attempts could not be judged, and how many; the most common reasons alone."""
     errors = Counter(
         attempt.verdict.error.strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
@@ -79,7 +79,7 @@ def count_errors(attempts: Iterable[Attempt]) -> dict[str, int]:
     return dict(errors.most_common(_REASONS_KEPT))
 
 
-def remarks_on(attempts: Sequence[Attempt]) -> list[str]:
+def remarks_on(attempts: Sequence[EndpointAttempt]) -> list[str]:
     """Return a sentence for each reason for which answers have no text, and what to do about it."""
     answers = sum(len(attempt.rollout.turn_lengths) for attempt in attempts)
     fields = " or ".join(sorted({attempt.thoughts_in for attempt in attempts} - {""}))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from grpo_core.bridges.endpoint.chat import Turn
-from grpo_core.bridges.endpoint.types import NoText, Refusal, Usage
+from grpo_core.bridges.endpoint.chat import ChatTurn
+from grpo_core.bridges.endpoint.types import EndpointUsage, NoText, Refusal
 
 
 @dataclass(slots=True)
 class Tally:
     """Counts the turns of one attempt."""
 
-    usage: Usage = field(default_factory=Usage)
+    usage: EndpointUsage = field(default_factory=EndpointUsage)
     """What they cost."""
     lengths: list[int] = field(default_factory=list)
     """Number of tokens of each."""
@@ -24,7 +24,7 @@ class Tally:
     thoughts_in: str = ""
     """The field in which the server sent thoughts."""
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: ChatTurn) -> None:
         """Count an answer, whose text is a turn of the attempt unless it was refused."""
         self.usage += turn.usage
         self.refused = turn.refused or self.refused

@@ -70,7 +70,7 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class EndpointUsage:
     """Count what answers cost."""
 
     requests: int = 0
@@ -84,9 +84,9 @@ class Usage:
     completion_tokens: int = 0
     """Tokens that were written, as the endpoint counts them."""
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: EndpointUsage) -> EndpointUsage:
         mine, its = asdict(self), asdict(other)
-        return Usage(**{name: mine[name] + its[name] for name in mine})
+        return EndpointUsage(**{name: mine[name] + its[name] for name in mine})
 
     def cost(self, settings: EvaluationSettings) -> float:
         """Return the cost at the prices of the settings, in their unit."""
@@ -104,7 +104,7 @@ class Progress:
     """All attempts."""
     failed: int
     """Attempts that could not be made or judged."""
-    usage: Usage
+    usage: EndpointUsage
     """What the attempts cost."""
 
 
@@ -122,7 +122,7 @@ class Evaluated:
     """What is unusual about the answers, and what to do about it."""
     errors: Mapping[str, int]
     """Why attempts could not be made or judged, and how many; the most common reasons first."""
-    usage: Usage
+    usage: EndpointUsage
     """What all attempts cost, those of earlier calls included."""
     is_complete: bool
     """Whether all attempts were made."""

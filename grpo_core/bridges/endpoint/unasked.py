@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from grpo_core.bridges.endpoint.attempts import Attempt
+from grpo_core.bridges.endpoint.attempts import EndpointAttempt
 from grpo_core.figures.statistics import over_tasks
 from grpo_core.figures.summary import Summary
 from grpo_core.protocol.types import Task
@@ -19,7 +19,7 @@ ASKED_TASKS = "pass rate of tasks asked"
 
 
 def with_unasked(
-    summary: Summary, attempted: Sequence[tuple[Task[Any], Sequence[Attempt]]]
+    summary: Summary, attempted: Sequence[tuple[Task[Any], Sequence[EndpointAttempt]]]
 ) -> Summary:
     """Return a summary that names the tasks whose prompts were refused for their length.
 
@@ -58,7 +58,7 @@ def with_unasked(
     )
 
 
-def _is_refused(attempts: Sequence[Attempt]) -> bool:
+def _is_refused(attempts: Sequence[EndpointAttempt]) -> bool:
     """Return whether the first turn of each attempt was refused for the length of the prompt.
 
     A later turn that is refused leaves the turns before it, and drops the reply to them.

@@ -199,7 +199,7 @@ class _Batch:
             return ""
         from grpo_core.train.models import chat  # needs jinja2, which comes with transformers
 
-        frame = chat.Frame(arguments=self._env.config.model.chat_template_args)
+        frame = chat.ChatFrame(arguments=self._env.config.model.chat_template_args)
         messages = tuple(Message(turn["role"], turn["content"]) for turn in prompt)
         return chat.render(self._tokenizer, messages, frame)
 

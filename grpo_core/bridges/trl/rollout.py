@@ -146,12 +146,12 @@ class _Tokens:
 
     def __init__(self, trainer: Any, env: OpenEnvironment) -> None:
         # It needs jinja2, which comes with transformers and not with the base install.
-        from grpo_core.train.models.chat import Frame
+        from grpo_core.train.models.chat import ChatFrame
 
         self._trainer = trainer
         processor = trainer.processing_class
         self._tokenizer = getattr(processor, "tokenizer", processor)
-        self._frame = Frame(arguments=trainer.chat_template_kwargs, tools=env.tools)
+        self._frame = ChatFrame(arguments=trainer.chat_template_kwargs, tools=env.tools)
         self._turn = env.env.max_new_tokens
         self.end_ids = frozenset(trainer.eos_token_ids)
         self._hidden_ids = pieces.hidden_ids(self._tokenizer, self.end_ids)

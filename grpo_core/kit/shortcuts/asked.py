@@ -31,7 +31,7 @@ _LONGEST_LITERAL = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class ShownCall:
     """A call in a prompt with the value that it returns."""
 
     arguments: tuple[Any, ...]
@@ -39,7 +39,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SeenPrompt:
     """Holds all that a policy sees before it answers."""
 
     text: str
@@ -48,7 +48,7 @@ class Asked:
     """Its last message, which tells it from others."""
 
     @classmethod
-    def of(cls, task: Task[Any]) -> Asked:
+    def of(cls, task: Task[Any]) -> SeenPrompt:
         """Return what a task asks."""
         return cls(prompt_text(task), last_text(task))
 
@@ -128,17 +128,17 @@ class Asked:
         return name, tuple(match[1] for match in names if match and match[1])
 
     @cached_property
-    def examples(self) -> list[Example]:
+    def examples(self) -> list[ShownCall]:
         """Return the examples of that function in the prompt."""
         if self.function is None:
             return []
-        examples = list[Example]()
+        examples = list[ShownCall]()
         for name, arguments, value in _EXAMPLE.findall(self._whole_head):
             short = len(arguments) + len(value) <= _LONGEST_LITERAL
             if name == self.function[0] and short:
                 try:
                     values = ast.literal_eval(f"({arguments},)"), ast.literal_eval(value.strip())
-                    examples.append(Example(*values))
+                    examples.append(ShownCall(*values))
                 except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
                     continue
         return examples

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 from grpo_core.kit.shortcuts.constants import constantly
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Strategy
 
 _SHELLS = ("sh", "bash", "shell", "console", "zsh")
@@ -33,7 +33,7 @@ _OF_TABLES: tuple[str, ...] = (
 _SELECTED = ("0", "1", "2", "-1", "''", "NULL", "9e999", "-9e999", "9e999 - 9e999", "1 WHERE 0")
 
 
-def command_strategies(shape: Shape) -> Iterator[Strategy]:
+def command_strategies(shape: ReferenceShape) -> Iterator[Strategy]:
     """Yield commands or queries in the form of an answer, where answers are such."""
     if shape.language in _SHELLS:
         for text in _PRINTED:
@@ -60,7 +60,7 @@ def _shown(command: str) -> str:
     return command.format("(the first file)", "(the last file)", "(the file to be written)")
 
 
-def _command(command: str, shape: Shape, asked: Asked) -> str | None:
+def _command(command: str, shape: ReferenceShape, asked: SeenPrompt) -> str | None:
     """Return a command with the files of a prompt; None where it has none."""
     files = _files(shape, asked)
     needed = any(f"{{{number}}}" in command for number in range(3))
@@ -69,7 +69,7 @@ def _command(command: str, shape: Shape, asked: Asked) -> str | None:
     return shape.reply(command.format(*(files or ("", "", ""))))
 
 
-def _files(shape: Shape, asked: Asked) -> tuple[str, str, str] | None:
+def _files(shape: ReferenceShape, asked: SeenPrompt) -> tuple[str, str, str] | None:
     """Return the first file of a prompt, the last one, and the one to be written."""
     names = [*asked.files, *shape.targets]
     if not names:
@@ -78,7 +78,7 @@ def _files(shape: Shape, asked: Asked) -> tuple[str, str, str] | None:
     return others[0], others[-1], (shape.targets or names[-1:])[0]
 
 
-def _quotation(shape: Shape, asked: Asked) -> str | None:
+def _quotation(shape: ReferenceShape, asked: SeenPrompt) -> str | None:
     """Return a command that writes what the prompt quotes."""
     files = _files(shape, asked)
     if files is None or not asked.quoted:
@@ -86,7 +86,7 @@ def _quotation(shape: Shape, asked: Asked) -> str | None:
     return shape.reply(f"echo '{asked.quoted[-1]}' > {files[2]}")
 
 
-def _query(query: str, place: int, shape: Shape, asked: Asked) -> str | None:
+def _query(query: str, place: int, shape: ReferenceShape, asked: SeenPrompt) -> str | None:
     """Return a query of one of the tables of a prompt; None where there are too few."""
     tables = asked.tables
     if not -len(tables) <= place < len(tables):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Answer, Strategy
 from grpo_core.words.hostile_texts import CONSTANTS
 
@@ -19,7 +19,7 @@ _ALONE = ("0", "1", "yes", "no", "True", "A")
 """Constants that are also tried without the form of an answer."""
 
 
-def constant_strategies(shape: Shape) -> Iterator[Strategy]:
+def constant_strategies(shape: ReferenceShape) -> Iterator[Strategy]:
     """Yield each constant in the form of a reference, and with what all references share."""
     for text in () if shape.is_code else _TEXTS:
         yield _always(text, shape)
@@ -32,7 +32,7 @@ def constant_strategies(shape: Shape) -> Iterator[Strategy]:
         yield Strategy(name, "constant", constantly(text))
 
 
-def _wholes(shape: Shape) -> Mapping[str, str]:
+def _wholes(shape: ReferenceShape) -> Mapping[str, str]:
     """Return constants that say nothing, or everything."""
     return {
         "nothing": "",
@@ -43,7 +43,7 @@ def _wholes(shape: Shape) -> Mapping[str, str]:
     }
 
 
-def _always(text: str, shape: Shape) -> Strategy:
+def _always(text: str, shape: ReferenceShape) -> Strategy:
     return Strategy(f"always {text!r}", "constant", constantly(shape.reply(text)))
 
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.kit.scripts import attempt_verdicts, join_turns
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 from grpo_core.kit.shortcuts.mistakes import declared_mistakes, made_mistakes, offers_mutants
 from grpo_core.kit.shortcuts.shape import learn_shape
 from grpo_core.kit.shortcuts.strategies import compose, distinct
 from grpo_core.kit.shortcuts.strategy import Candidate
-from grpo_core.kit.shortcuts.tried import LevelHunt, Outcome, Tried, tried_of
+from grpo_core.kit.shortcuts.tried import LevelHunt, Tried, TriedOutcome, tried_of
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.types import Split, Task, TaskKey
 from grpo_core.verify.checks import size_of
@@ -58,7 +58,7 @@ class _Bench:
     tasks: Sequence[Task[Any]]
     progress: Progress
     stop: StopRequest
-    known: dict[tuple[int, str], Outcome] = field(default_factory=dict)
+    known: dict[tuple[int, str], TriedOutcome] = field(default_factory=dict)
     planned: int = 0
 
     async def judge(self, candidates: Sequence[Candidate], places: Iterable[int]) -> None:
@@ -80,9 +80,9 @@ class _Bench:
             )
             for attempt, verdict in zip(chunk, verdicts, strict=True):
                 self.known[attempt] = (
-                    Outcome(verdict.total, verdict.passed)
+                    TriedOutcome(verdict.total, verdict.passed)
                     if verdict.scored
-                    else Outcome(0.0, False, verdict.error or "there is no verdict")
+                    else TriedOutcome(0.0, False, verdict.error or "there is no verdict")
                 )
             self.progress(len(self.known), self.planned)
 
@@ -189,7 +189,7 @@ async def _compose(verifier: Verifier, plan: HuntPlan) -> _Composed:
     learned, notes = await _references(verifier, others)
     references, _ = await _references(verifier, tasks)
     pairs = [
-        (Asked.of(task), text)
+        (SeenPrompt.of(task), text)
         for task, text in zip(others, learned, strict=True)
         if text is not None
     ]
@@ -198,7 +198,7 @@ async def _compose(verifier: Verifier, plan: HuntPlan) -> _Composed:
     return _Composed(
         tasks=tasks,
         reference=Candidate("the reference", "others", references),
-        strategies=compose(shape, pairs, list(map(Asked.of, tasks)), verifier.env.max_turns),
+        strategies=compose(shape, pairs, list(map(SeenPrompt.of, tasks)), verifier.env.max_turns),
         mistakes=distinct([*declared, *made_mistakes(shape, references)]),
         learned=len(pairs),
         even_chance=shape.even_chance,

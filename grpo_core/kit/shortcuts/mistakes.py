@@ -13,7 +13,7 @@ from typing import Any
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.shortcuts.programs import are_programs
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Candidate
 from grpo_core.kit.shortcuts.syntax import mistaken_programs
 from grpo_core.protocol.environment import Environment
@@ -68,7 +68,7 @@ def _are_scripts(value: object) -> bool:
     )
 
 
-def made_mistakes(shape: Shape, references: Sequence[str | None]) -> list[Candidate]:
+def made_mistakes(shape: ReferenceShape, references: Sequence[str | None]) -> list[Candidate]:
     """Return the mistakes of each kind in the references of the tasks, where they are code.
 
     Args:
@@ -88,7 +88,7 @@ def made_mistakes(shape: Shape, references: Sequence[str | None]) -> list[Candid
     return [Candidate(name, "mistake", texts) for name, texts in answers.items()]
 
 
-def _mistakes_of(shape: Shape) -> Callable[[str], Iterator[tuple[str, str]]] | None:
+def _mistakes_of(shape: ReferenceShape) -> Callable[[str], Iterator[tuple[str, str]]] | None:
     """Return what makes mistakes in answers of a shape; None where answers are not code."""
     if are_programs(shape):
         return _programs

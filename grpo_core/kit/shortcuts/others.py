@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from zlib import crc32
 
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 from grpo_core.kit.shortcuts.constants import constantly
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Strategy
 
 _FREQUENT = 8
@@ -24,10 +24,12 @@ _LONGEST_LIST = 2000
 """Characters of a list of all answers."""
 _LEAST_SEEN = 3
 """With fewer prompts of a kind its most frequent reference is memory, and no rule."""
-Feature = Callable[[Asked], Hashable]
+Feature = Callable[[SeenPrompt], Hashable]
 
 
-def other_strategies(shape: Shape, learned: Sequence[tuple[Asked, str]]) -> Iterator[Strategy]:
+def other_strategies(
+    shape: ReferenceShape, learned: Sequence[tuple[SeenPrompt, str]]
+) -> Iterator[Strategy]:
     """Yield the strategies that know references of other tasks.
 
     Args:
@@ -56,7 +58,9 @@ def other_strategies(shape: Shape, learned: Sequence[tuple[Asked, str]]) -> Iter
         )
 
 
-def _majorities(learned: Sequence[tuple[Asked, str]], feature: Feature) -> Mapping[Hashable, str]:
+def _majorities(
+    learned: Sequence[tuple[SeenPrompt, str]], feature: Feature
+) -> Mapping[Hashable, str]:
     """Return the most frequent reference for each value of a feature that is seen often."""
     counts: dict[Hashable, Counter[str]] = {}
     for asked, reference in learned:
@@ -68,7 +72,9 @@ def _majorities(learned: Sequence[tuple[Asked, str]], feature: Feature) -> Mappi
     }
 
 
-def _look_up(table: Mapping[Hashable, str], feature: Feature, otherwise: str, asked: Asked) -> str:
+def _look_up(
+    table: Mapping[Hashable, str], feature: Feature, otherwise: str, asked: SeenPrompt
+) -> str:
     return table.get(feature(asked), otherwise)
 
 
@@ -83,7 +89,7 @@ _EXACT: Mapping[str, Feature] = {
         len(asked.numbers) > 1 and float(asked.numbers[0]) > float(asked.numbers[-1])
     ),
 }
-_MEASURES: Mapping[str, Callable[[Asked], float]] = {
+_MEASURES: Mapping[str, Callable[[SeenPrompt], float]] = {
     "the number of words": lambda asked: len(asked.words),
     "the length of the prompt": lambda asked: len(asked.question),
     "the count of numbers": lambda asked: len(asked.numbers),
@@ -93,7 +99,7 @@ _MEASURES: Mapping[str, Callable[[Asked], float]] = {
 }
 
 
-def _binned(learned: Sequence[tuple[Asked, str]]) -> dict[str, Feature]:
+def _binned(learned: Sequence[tuple[SeenPrompt, str]]) -> dict[str, Feature]:
     """Return each measure of a prompt, divided at the quantiles of the learned prompts."""
     features: dict[str, Feature] = {}
     for name, measure in _MEASURES.items():
@@ -103,10 +109,10 @@ def _binned(learned: Sequence[tuple[Asked, str]]) -> dict[str, Feature]:
     return features
 
 
-def _bin(measure: Callable[[Asked], float], bounds: Sequence[float], asked: Asked) -> int:
+def _bin(measure: Callable[[SeenPrompt], float], bounds: Sequence[float], asked: SeenPrompt) -> int:
     return bisect_left(bounds, measure(asked))
 
 
-def _another(learned: Sequence[tuple[Asked, str]], asked: Asked) -> str:
+def _another(learned: Sequence[tuple[SeenPrompt, str]], asked: SeenPrompt) -> str:
     """Return a reference that the prompt picks, but not by what it says."""
     return learned[crc32(asked.text.encode("utf-8", "replace")) % len(learned)][1]

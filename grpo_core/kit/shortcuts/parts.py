@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from grpo_core.kit.shortcuts.asked import Asked
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.asked import SeenPrompt
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Answer, Strategy
 
-Values = Callable[[Asked], Sequence[str]]
+Values = Callable[[SeenPrompt], Sequence[str]]
 """Returns values of one kind in a prompt."""
 
 
-def part_strategies(shape: Shape) -> Iterator[Strategy]:
+def part_strategies(shape: ReferenceShape) -> Iterator[Strategy]:
     """Yield the parts and counts of the prompt in the form of an answer, and echoes."""
     yield Strategy("the whole prompt, echoed", "prompt", lambda asked: asked.text)
     yield Strategy("the question, echoed", "prompt", lambda asked: asked.question)
@@ -28,7 +28,7 @@ def part_strategies(shape: Shape) -> Iterator[Strategy]:
         yield Strategy(name, "prompt", partial(_formed, shape, read))
 
 
-def _formed(shape: Shape, read: Answer, asked: Asked) -> str | None:
+def _formed(shape: ReferenceShape, read: Answer, asked: SeenPrompt) -> str | None:
     """Return what is read from a prompt in the form of an answer; None if nothing is."""
     text = read(asked)
     return None if text is None else shape.reply(text)
@@ -57,36 +57,36 @@ def _places() -> dict[str, Answer]:
     }
 
 
-def _value_at(values: Values, place: int, asked: Asked) -> str | None:
+def _value_at(values: Values, place: int, asked: SeenPrompt) -> str | None:
     """Return the value at a place, counted from the back if it is negative."""
     known = values(asked)
     return known[place] if -len(known) <= place < len(known) else None
 
 
-def _last_block(asked: Asked) -> str | None:
+def _last_block(asked: SeenPrompt) -> str | None:
     return asked.blocks[-1] if asked.blocks else None
 
 
-def _labels(asked: Asked) -> list[str]:
+def _labels(asked: SeenPrompt) -> list[str]:
     return [label for label, _ in asked.choices]
 
 
-def _names(asked: Asked) -> list[str]:
+def _names(asked: SeenPrompt) -> list[str]:
     """Return the words with a capital letter, but for the first of each sentence."""
     return re.findall(r"(?<=[\w,;] )[A-Z][\w'-]*", asked.question)
 
 
-def _best(values: Values, rank: Callable[[str], float], asked: Asked) -> str | None:
+def _best(values: Values, rank: Callable[[str], float], asked: SeenPrompt) -> str | None:
     """Return the first of the values with the highest rank."""
     return max(values(asked), key=rank, default=None)
 
 
-def _longest_label(asked: Asked) -> str | None:
+def _longest_label(asked: SeenPrompt) -> str | None:
     """Return the label of the longest choice, which is often the one with all conditions."""
     return max(asked.choices, key=lambda choice: len(choice[1]), default=(None, ""))[0]
 
 
-def _behind(mark: str, asked: Asked) -> str | None:
+def _behind(mark: str, asked: SeenPrompt) -> str | None:
     """Return what stands behind the last such mark of the question, without the end's marks."""
     _, found, rest = asked.question.rpartition(mark)
     return rest.strip().rstrip("?.!") if found and rest.strip() else None
@@ -136,7 +136,7 @@ def _counts() -> dict[str, Answer]:
     return {f"the count of {kind}": partial(_count, values) for kind, values in kinds.items()}
 
 
-def _count(values: Values, asked: Asked) -> str | None:
+def _count(values: Values, asked: SeenPrompt) -> str | None:
     """Return the number of values; None where there are none."""
     number = len(values(asked))
     return str(number) if number else None

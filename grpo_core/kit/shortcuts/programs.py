@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from grpo_core.kit.shortcuts.asked import Asked, Example
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.asked import SeenPrompt, ShownCall
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Strategy
 
 _LANGUAGES = ("python", "py", "python3")
@@ -53,7 +53,7 @@ _OF_BRACKETS: Mapping[str, str] = {
 """Expressions that count brackets, by what they return."""
 
 
-def program_strategies(shape: Shape) -> Iterator[Strategy]:
+def program_strategies(shape: ReferenceShape) -> Iterator[Strategy]:
     """Yield short programs in the form of an answer, where answers are Python functions."""
     if not are_programs(shape):
         return
@@ -73,7 +73,7 @@ def program_strategies(shape: Shape) -> Iterator[Strategy]:
         )
 
 
-def are_programs(shape: Shape) -> bool:
+def are_programs(shape: ReferenceShape) -> bool:
     """Return whether answers of a shape are Python functions."""
     return shape.language in _LANGUAGES or (
         bool(shape.answers)
@@ -81,10 +81,10 @@ def are_programs(shape: Shape) -> bool:
     )
 
 
-def _strategy(name: str, shape: Shape, body: Any) -> Strategy:
+def _strategy(name: str, shape: ReferenceShape, body: Any) -> Strategy:
     """Return a strategy whose function has the body that `body` makes."""
 
-    def answer(asked: Asked) -> str | None:
+    def answer(asked: SeenPrompt) -> str | None:
         lines = None if asked.function is None else body(asked)
         if lines is None or asked.function is None:
             return None
@@ -95,11 +95,11 @@ def _strategy(name: str, shape: Shape, body: Any) -> Strategy:
     return Strategy(name, "program", answer)
 
 
-def _constant_body(value: str, asked: Asked) -> str:
+def _constant_body(value: str, asked: SeenPrompt) -> str:
     return f"return {value}"
 
 
-def _value(which: str, asked: Asked) -> str | None:
+def _value(which: str, asked: SeenPrompt) -> str | None:
     """Return a body that returns a value of the examples."""
     values = [repr(example.value) for example in asked.examples]
     if not values:
@@ -109,7 +109,7 @@ def _value(which: str, asked: Asked) -> str | None:
     return f"return {chosen}"
 
 
-def _expressed(expression: str, asked: Asked) -> str | None:
+def _expressed(expression: str, asked: SeenPrompt) -> str | None:
     """Return a body that returns an expression; None where it fails on the examples.
 
     It must also return values of the type of those in the examples.
@@ -123,7 +123,7 @@ def _expressed(expression: str, asked: Asked) -> str | None:
     return f"return {_filled(expression, asked)}"
 
 
-def _fitting(asked: Asked) -> str | None:
+def _fitting(asked: SeenPrompt) -> str | None:
     """Return a body with the first constant or expression that fits all examples."""
     wanted = [example.value for example in asked.examples]
     if not wanted:
@@ -135,13 +135,13 @@ def _fitting(asked: Asked) -> str | None:
     return None
 
 
-def _filled(expression: str, asked: Asked) -> str:
+def _filled(expression: str, asked: SeenPrompt) -> str:
     """Return an expression with the parameters of the function that is asked for."""
     _, parameters = asked.function or ("", ())
     return expression.format(*(*parameters, *parameters[-1:] * 2, "None", "None")[:2])
 
 
-def _values(expression: str, asked: Asked) -> list[Any] | None:
+def _values(expression: str, asked: SeenPrompt) -> list[Any] | None:
     """Return what an expression of this file gives for the examples; None if it fails."""
     _, parameters = asked.function or ("", ())
     if not parameters or ("{1}" in expression and len(parameters) < 2):
@@ -153,14 +153,14 @@ def _values(expression: str, asked: Asked) -> list[Any] | None:
         return None
 
 
-def _evaluate(code: Any, parameters: Sequence[str], example: Example) -> Any:
+def _evaluate(code: Any, parameters: Sequence[str], example: ShownCall) -> Any:
     """Return the value of an expression of this file; raise an exception if it has none."""
     if any(isinstance(a, int) and abs(a) > _LARGEST for a in example.arguments):
         raise ValueError("the number may be too large for a list")
     return eval(code, dict(zip(parameters, example.arguments, strict=True)))
 
 
-def _table(otherwise: str, asked: Asked) -> str | None:
+def _table(otherwise: str, asked: SeenPrompt) -> str | None:
     """Return a body with a table of the examples, and one value or expression for the rest."""
     _, parameters = asked.function or ("", ())
     if not asked.examples or not parameters:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grpo_core.kit.forms import Form, form_of
+from grpo_core.kit.forms import AnswerForm, form_of
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.words import common_prefix
 
@@ -23,16 +23,16 @@ _LEAST = 3
 _SHARED = 0.5
 """The share of references that have to name a file as their target."""
 
-_NO_FORM = Form()
+_NO_FORM = AnswerForm()
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReferenceShape:
     """The form of references, and how often the same one is right."""
 
-    form: Form = _NO_FORM
+    form: AnswerForm = _NO_FORM
     """The text around the answer in its turn."""
-    inner: Form = _NO_FORM
+    inner: AnswerForm = _NO_FORM
     """What all answers in that form have in common at both ends."""
     language: str | None = None
     """The label of the fence around the answer; None: there is no fence."""
@@ -75,16 +75,16 @@ class Shape:
         return 1 / max(2, len(set(self.answers)))
 
 
-def learn_shape(references: Sequence[str]) -> Shape:
+def learn_shape(references: Sequence[str]) -> ReferenceShape:
     """Return the shape of references, whose turns are joined."""
     if not references:
-        return Shape()
+        return ReferenceShape()
     scripts = [split_turns(text) for text in references]
     place, before, after = _skeleton(scripts)
     turns = [script[place] for script in scripts]
     form, language = _form(turns)
     answers = [_within(form, turn) for turn in turns]
-    return Shape(
+    return ReferenceShape(
         form=form,
         inner=_inner(answers),
         language=language,
@@ -110,7 +110,7 @@ def _skeleton(
     return place, scripts[0][:place], scripts[0][place + 1 :]
 
 
-def _form(turns: Sequence[str]) -> tuple[Form, str | None]:
+def _form(turns: Sequence[str]) -> tuple[AnswerForm, str | None]:
     """Return the text around the answers, and the label of the fence if they have one."""
     fences = [_FENCED.fullmatch(turn) for turn in turns]
     shown = [match for match in fences if match is not None]
@@ -118,20 +118,20 @@ def _form(turns: Sequence[str]) -> tuple[Form, str | None]:
         label = Counter(match[3] for match in shown).most_common(1)[0][0]
         head = min((match[1] for match in shown), key=len)
         mark = shown[0][2]
-        return Form(f"{head}{mark}{label}\n", f"\n{mark}"), label.lower()
+        return AnswerForm(f"{head}{mark}{label}\n", f"\n{mark}"), label.lower()
     tags = [_TAGGED.fullmatch(turn) for turn in turns]
     tagged = [match for match in tags if match is not None]
     if len(tagged) == len(turns) and len({match[2] for match in tagged}) == 1:
         shortest = min(tagged, key=lambda match: len(match[1]) + len(match[4]))
-        return Form(shortest[1], shortest[4]), None
+        return AnswerForm(shortest[1], shortest[4]), None
     if len(set(turns)) < _LEAST:
-        return Form(), None
+        return AnswerForm(), None
     before = common_prefix(turns)
     after = common_prefix([turn[len(before) :][::-1] for turn in turns])[::-1]
     return form_of(before, after), None
 
 
-def _within(form: Form, turn: str) -> str:
+def _within(form: AnswerForm, turn: str) -> str:
     """Return the answer in a turn: what stands in the form, in its tags or in its fence."""
     if match := _FENCED.fullmatch(turn) or _TAGGED.fullmatch(turn):
         return match[4] if match.re is _FENCED else match[3]
@@ -140,13 +140,13 @@ def _within(form: Form, turn: str) -> str:
     return turn
 
 
-def _inner(answers: Sequence[str]) -> Form:
+def _inner(answers: Sequence[str]) -> AnswerForm:
     """Return what all answers share at both ends, in whole words."""
     if len(set(answers)) < _LEAST:
-        return Form()
+        return AnswerForm()
     before = common_prefix(answers)
     after = common_prefix([answer[len(before) :][::-1] for answer in answers])[::-1]
-    return Form(re.sub(r"\S*\Z", "", before), re.sub(r"\A\S*", "", after))
+    return AnswerForm(re.sub(r"\S*\Z", "", before), re.sub(r"\A\S*", "", after))
 
 
 def _targets(answers: Sequence[str]) -> tuple[str, ...]:

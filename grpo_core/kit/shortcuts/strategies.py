@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 from grpo_core.kit.shortcuts.commands import command_strategies
 from grpo_core.kit.shortcuts.constants import constant_strategies
 from grpo_core.kit.shortcuts.others import other_strategies
 from grpo_core.kit.shortcuts.parts import part_strategies
 from grpo_core.kit.shortcuts.programs import program_strategies
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Candidate, Strategy
 from grpo_core.kit.shortcuts.turns import turn_strategies
 
 
 def compose(
-    shape: Shape, learned: Sequence[tuple[Asked, str]], prompts: Sequence[Asked], max_turns: int
+    shape: ReferenceShape,
+    learned: Sequence[tuple[SeenPrompt, str]],
+    prompts: Sequence[SeenPrompt],
+    max_turns: int,
 ) -> list[Candidate]:
     """Return the answers of all strategies to some prompts.
 
@@ -36,7 +39,7 @@ def compose(
 
 
 def _strategies(
-    shape: Shape, learned: Sequence[tuple[Asked, str]], max_turns: int
+    shape: ReferenceShape, learned: Sequence[tuple[SeenPrompt, str]], max_turns: int
 ) -> Iterator[Strategy]:
     return chain(
         constant_strategies(shape),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 
 Kind = Literal["constant", "prompt", "others", "program", "mistake"]
 """What a strategy answers with.
@@ -15,7 +15,7 @@ constant: the same answer always. prompt: a part or a count of the prompt. other
 of other tasks say. program: a short program, query or command. mistake: the task's own reference
 with one mistake in it.
 """
-Answer = Callable[[Asked], str | None]
+Answer = Callable[[SeenPrompt], str | None]
 """Returns the answer to a prompt, turns joined by `join_turns`; None where it has none."""
 
 

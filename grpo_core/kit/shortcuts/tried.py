@@ -24,7 +24,7 @@ _MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TriedOutcome:
     """Holds the result of one attempt."""
 
     total: float
@@ -73,7 +73,7 @@ class Tried:
         return wilson_interval(self.pass_rate, self.tasks, confidence=_CONFIDENCE)
 
 
-def tried_of(candidate: Candidate, outcomes: Sequence[Outcome | None], floor: float) -> Tried:
+def tried_of(candidate: Candidate, outcomes: Sequence[TriedOutcome | None], floor: float) -> Tried:
     """Return what a candidate got.
 
     Args:

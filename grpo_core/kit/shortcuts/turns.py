@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from grpo_core.kit.scripts import join_turns
-from grpo_core.kit.shortcuts.asked import Asked
+from grpo_core.kit.shortcuts.asked import SeenPrompt
 from grpo_core.kit.shortcuts.constants import constantly
-from grpo_core.kit.shortcuts.shape import Shape
+from grpo_core.kit.shortcuts.shape import ReferenceShape
 from grpo_core.kit.shortcuts.strategy import Strategy
 
 _MOST_TURNS = 20
 """Turns of a script; where there may be more, the rest is silence."""
-_LISTS: Mapping[str, Callable[[Asked], Sequence[str]]] = {
+_LISTS: Mapping[str, Callable[[SeenPrompt], Sequence[str]]] = {
     "the items of the prompt's list": lambda asked: asked.items,
     "the numbers of the prompt": lambda asked: asked.numbers,
     "the words of the prompt, from the back": lambda asked: asked.words[::-1],
@@ -22,7 +22,7 @@ _LISTS: Mapping[str, Callable[[Asked], Sequence[str]]] = {
 }
 
 
-def turn_strategies(shape: Shape, max_turns: int) -> Iterator[Strategy]:
+def turn_strategies(shape: ReferenceShape, max_turns: int) -> Iterator[Strategy]:
     """Yield scripts that say another answer in each turn.
 
     Args:
@@ -47,13 +47,16 @@ def turn_strategies(shape: Shape, max_turns: int) -> Iterator[Strategy]:
 
 
 def _listed(
-    shape: Shape, values: Callable[[Asked], Sequence[str]], most: int, asked: Asked
+    shape: ReferenceShape,
+    values: Callable[[SeenPrompt], Sequence[str]],
+    most: int,
+    asked: SeenPrompt,
 ) -> str | None:
     """Return a script that says values of a prompt, one in each turn."""
     return _script(shape, list(dict.fromkeys(values(asked)))[:most])
 
 
-def _script(shape: Shape, answers: Sequence[str]) -> str | None:
+def _script(shape: ReferenceShape, answers: Sequence[str]) -> str | None:
     """Return a script of answers in their form; None unless there are several."""
     turns = [shape.form.before + text + shape.form.after for text in answers]
     return join_turns(turns) if len(turns) > 1 else None

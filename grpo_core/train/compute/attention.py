@@ -29,18 +29,18 @@ FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class AttentionBlock:
     """Select rows (queries) and the columns (keys) that at least one of them may see."""
 
     rows: slice
     columns: tuple[slice, ...]
 
 
-WHOLE = (Block(slice(None), (slice(None),)),)
+WHOLE = (AttentionBlock(slice(None), (slice(None),)),)
 """A single block in which every row may see every column."""
 
 
-def blocks(ends: Sequence[int], rows: int | None = None) -> tuple[Block, ...]:
+def blocks(ends: Sequence[int], rows: int | None = None) -> tuple[AttentionBlock, ...]:
     """Return the blocks of a tree whose nodes are in depth-first order.
 
     Args:
@@ -57,7 +57,7 @@ def blocks(ends: Sequence[int], rows: int | None = None) -> tuple[Block, ...]:
             slice(visible[a], visible[b - 1] + 1)
             for a, b in zip([0, *gaps], [*gaps, len(visible)], strict=True)
         )
-        tree_blocks.append(Block(slice(start, stop), tuple(columns)))
+        tree_blocks.append(AttentionBlock(slice(start, stop), tuple(columns)))
     return tuple(tree_blocks)
 
 
@@ -69,7 +69,7 @@ def adopt(model: Any, adopts: bool = True) -> None:
         base.set_attn_implementation(other)
 
 
-def arguments(model: Any, tree_blocks: tuple[Block, ...]) -> dict[str, Any]:
+def arguments(model: Any, tree_blocks: tuple[AttentionBlock, ...]) -> dict[str, Any]:
     """Return the keyword arguments by which a forward pass of `model` uses the given blocks."""
     return {"tree_blocks": tree_blocks} if model.config._attn_implementation == NAME else {}
 
@@ -83,7 +83,7 @@ def attend(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
-    tree_blocks: tuple[Block, ...] = (),
+    tree_blocks: tuple[AttentionBlock, ...] = (),
     **more: Any,
 ) -> Any:
     """Compute attention in the signature that transformers expects.

@@ -182,6 +182,7 @@ class FrozenHead(torch.autograd.Function):
     def backward(
         ctx: Any, grad_M: Tensor | None, _: Any, __: Any, kl_grad_K: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        """Return the gradient of the hidden states; the other arguments have none."""
         direction_EH, place_E, edge_M, kl_direction_KH = ctx.saved_tensors
         gradient_KH = direction_EH.new_zeros(ctx.rows, direction_EH.shape[1])
         if grad_M is not None:

@@ -50,7 +50,7 @@ PAYS = 8 / 7
 """Factor by which each step has to become cheaper for a rearrangement, which copies everything."""
 
 
-class Lines:
+class PrefixLines:
     """Hold K lines, their shared cache, and the logits of their next tokens."""
 
     joinable = True
@@ -104,7 +104,7 @@ class Lines:
         dtype: torch.dtype,
         device: torch.device,
         tuning: Tuning = CPU,
-    ) -> Lines:
+    ) -> PrefixLines:
         """Compute one line for each of `prompts`, which have to be distinct and not empty.
 
         Args:
@@ -199,7 +199,7 @@ class Lines:
             prompt: self._nodes[prompt] + count for prompt, count in Counter(self._prompt_K).items()
         }
 
-    def join(self, more: Lines) -> None:
+    def join(self, more: PrefixLines) -> None:
         """Append other lines behind the present ones."""
         widest = max(lines._seen_KN.shape[1] for lines in (self, more))
         if (self._trees + more._trees) * widest > len(self._lengths_K + more._lengths_K) * max(

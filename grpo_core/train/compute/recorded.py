@@ -20,7 +20,7 @@ from transformers.cache_utils import DynamicLayer
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import GrowingLayer, cache_argument
 from grpo_core.train.compute.masks import Masking
-from grpo_core.train.compute.prefix import Lines
+from grpo_core.train.compute.prefix import PrefixLines
 from grpo_core.train.compute.upload import upload
 
 ROOM = 256
@@ -57,7 +57,7 @@ class FixedLayer(DynamicLayer):  # type: ignore[misc]
 
 
 class RecordedLines:
-    """Continue sequences like `prefix.Lines`, with a step that is recorded and replayed.
+    """Continue sequences like `prefix.PrefixLines`, with a step that is recorded and replayed.
 
     On a device other than a GPU each step is computed in the same way, but not recorded.
 
@@ -83,10 +83,10 @@ class RecordedLines:
     _slot_K: list[int]
     _lengths_K: list[int]
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: PrefixLines) -> None:
         self.logits_KV = lines.logits_KV
         """Logits after the last token of each sequence."""
-        self._lines: Lines | None = lines  # until the first step
+        self._lines: PrefixLines | None = lines  # until the first step
         self._step: Callable[[], None] | None = None
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
@@ -129,7 +129,7 @@ class RecordedLines:
         """Refuse, because the recorded step has room for these sequences only."""
         raise NotImplementedError("sequences cannot be added to a recorded step")
 
-    def _begin(self, lines: Lines, parents: Sequence[int]) -> None:
+    def _begin(self, lines: PrefixLines, parents: Sequence[int]) -> None:
         """Take over the caches of the lines, one for each of `parents`."""
         self._cache, self._masking, self._dtype = lines.cache, lines.masking, lines.dtype
         self._seen_SN, self._positions_SN, self._lengths_K = lines.separate(parents)

@@ -39,7 +39,7 @@ class Trees:
     """Positions of the nodes in their rows."""
     mask_BNN: Tensor
     """True where a node (row) attends to another (column)."""
-    blocks: tuple[attention.Block, ...]
+    blocks: tuple[attention.AttentionBlock, ...]
     """Blocks of the mask that contain a visible pair."""
     predictors_K: Tensor
     """Indices of the nodes, out of B * N, whose logits are needed."""

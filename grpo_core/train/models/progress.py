@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 MEGABYTE = 1_000_000
 
 
-class Report:
+class LoadingReport:
     """Prints what is being done; with `enabled=False` it prints nothing."""
 
     def __init__(self, *, enabled: bool = True, console: PrintableConsole | None = None) -> None:

@@ -12,7 +12,7 @@ from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.train.policy.constrained import Constraint
 
 
-class Batch:
+class RequestBatch:
     """Hold requests with the same sampling parameters, each with the future of its completion.
 
     The thread that computes calls `end` and reads `dropped`; the event loop does the rest.

@@ -50,26 +50,21 @@ from grpo_core.train.models.adapter import (
     merged_bytes,
 )
 from grpo_core.train.models.adapter_files import load_adapter
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.models.fitting import refuse_what_cannot_fit
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
 from grpo_core.train.models.loading import loading_errors
 from grpo_core.train.models.offload import offload
 from grpo_core.train.models.reference import Reference
 from grpo_core.train.models.source import ModelSource
 from grpo_core.train.models.templates import end_token_ids
+from grpo_core.train.models.tokenizer import load_tokenizer
 from grpo_core.train.policy import sharding
-from grpo_core.train.policy.selfcheck import (
-    Lines,
-    Sampling,
-    Text,
-    Training,
-    choose_ways,
-    random_texts,
-)
+from grpo_core.train.policy.selfcheck import choose_ways, random_texts
 from grpo_core.train.policy.texts import Texts
+from grpo_core.train.policy.ways import ContinuedLines, DecodingWay, Text, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +110,7 @@ class Policy(Texts):
         shared_prefix: bool = True,
         logits_bytes: int | None = None,
         compute_dtype: torch.dtype | None = None,
-        frame: Frame | None = None,
+        frame: ChatFrame | None = None,
         tuning: Tuning | None = None,
         stacked: bool = True,
         thought_tags: Sequence[str] | None = None,
@@ -123,7 +118,7 @@ class Policy(Texts):
         length = getattr(model.config, "max_position_embeddings", None) or 0
         super().__init__(
             tokenizer,
-            frame=frame or Frame(),
+            frame=frame or ChatFrame(),
             end_ids=end_token_ids(model, tokenizer),
             context=length if length > 0 else None,  # XLNet's is -1
             thought_tags=() if self.fills else thought_tags,
@@ -134,7 +129,7 @@ class Policy(Texts):
         self.sharded = False
         self.training = Training.PADDED
         """How log-probs are computed for the update."""
-        self.sampling = Sampling.PADDED
+        self.sampling = DecodingWay.PADDED
         """How completions are decoded."""
         self.masking: Masking | None = None
         """How the model takes masks; None if it cannot be given any."""
@@ -247,11 +242,11 @@ class Policy(Texts):
         counts = [len(row.segment.token_ids) for row in rows]
         return [logprob_T[:count] for logprob_T, count in zip(logprob_BT, counts, strict=True)]
 
-    def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
+    def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> ContinuedLines:
         """Return a line for each of several distinct prompts, to be continued token by token."""
-        if self.sampling is Sampling.TREES:
+        if self.sampling is DecodingWay.TREES:
             assert self.masking is not None
-            return prefix.Lines.prefill(
+            return prefix.PrefixLines.prefill(
                 self.model,
                 prompts,
                 pad_id=self.pad_id,
@@ -265,8 +260,8 @@ class Policy(Texts):
             prompts,
             pad_id=self.pad_id,
             device=self.device,
-            cached=self.sampling is not Sampling.UNCACHED,
-            padded=self.sampling is Sampling.PADDED,
+            cached=self.sampling is not DecodingWay.UNCACHED,
+            padded=self.sampling is DecodingWay.PADDED,
         )
 
     @classmethod
@@ -321,7 +316,7 @@ class Policy(Texts):
                 shared_prefix=config.trainer.shared_prefix,
                 logits_bytes=None if logits_mb is None else logits_mb * 2**20,
                 compute_dtype=dtype,
-                frame=Frame(
+                frame=ChatFrame(
                     config.model.system_prompt,
                     config.model.chat_template_args,
                     tool_format=(

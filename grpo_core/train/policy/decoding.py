@@ -23,10 +23,10 @@ from grpo_core.protocol.types import Finish
 from grpo_core.train.compute import prefix
 from grpo_core.train.compute.recorded import FEWEST_TOKENS, RecordedLines
 from grpo_core.train.compute.upload import upload
-from grpo_core.train.policy.batch import Batch
+from grpo_core.train.policy.batch import RequestBatch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw, draw_allowed
-from grpo_core.train.policy.selfcheck import Lines, Sampling
+from grpo_core.train.policy.ways import ContinuedLines, DecodingWay
 
 
 @dataclass(slots=True)
@@ -65,18 +65,18 @@ class Decoding:
     equal so far share one line of the cache, until they diverge.
     """
 
-    def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
+    def __init__(self, policy: Policy, limits: SamplingConfig, batch: RequestBatch) -> None:
         self._policy, self._batch = policy, batch
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
         self._constraints = batch.constraints
         waiting = [i for i, request in enumerate(requests) if self._begin(i, request)]
-        self._equal = policy.sampling in (Sampling.EQUAL, Sampling.UNCACHED)
+        self._equal = policy.sampling in (DecodingWay.EQUAL, DecodingWay.UNCACHED)
         self._waiting = deque(sorted(waiting, key=self._length) if self._equal else waiting)
         self._active: list[int] = []  # requests that are being decoded
         self._line: list[int] = []  # the line of each active request
-        self._lines: Lines | None = None
+        self._lines: ContinuedLines | None = None
         self._uniform_BT = _uniforms(requests, policy.device)
         tuning = policy.tuning
         self._max_rows = limits.max_rows or tuning.max_rows
@@ -128,8 +128,8 @@ class Decoding:
             return
         prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
         place = {prompt: k for k, prompt in enumerate(prompts)}
-        lines: Lines = policy.open_lines(prompts)
-        if self._records and isinstance(lines, prefix.Lines):
+        lines: ContinuedLines = policy.open_lines(prompts)
+        if self._records and isinstance(lines, prefix.PrefixLines):
             lines = RecordedLines(lines)
         before = 0
         if self._lines is not None and self._active:

@@ -14,7 +14,7 @@ from grpo_core.calls.schema_limits import needs_trial
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
-from grpo_core.train.policy.batch import Batch
+from grpo_core.train.policy.batch import RequestBatch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.constrained import Constraint, Grammars
 from grpo_core.train.policy.decoding import Decoding
@@ -77,7 +77,7 @@ class Engine:
         self._version = 0
         self._waiting: dict[asyncio.Future[Completion], _Waiting] = {}
         self._serving: asyncio.Task[None] | None = None
-        self._batch: Batch | None = None
+        self._batch: RequestBatch | None = None
         self._computation: Future[None] | None = None
         self._last_seconds, self._last_count = 0.0, 0
 
@@ -188,11 +188,11 @@ class Engine:
         first = next(iter(ready.values()), None)
         return [future for future, params in ready.items() if params == first]
 
-    def _batch_of(self, futures: list[asyncio.Future[Completion]]) -> Batch:
+    def _batch_of(self, futures: list[asyncio.Future[Completion]]) -> RequestBatch:
         """Return the batch of the requests that wait with these futures."""
         taken = [self._waiting.pop(future) for future in futures]
         constraints = {i: one.compiling.result() for i, one in enumerate(taken) if one.compiling}
-        return Batch([one.request for one in taken], futures, self._version, constraints)
+        return RequestBatch([one.request for one in taken], futures, self._version, constraints)
 
     async def _gather(self, seconds: float) -> None:
         """Wait until no request came for a while, but not long beside the time of a batch.
@@ -208,13 +208,13 @@ class Engine:
             share = _QUIET_SHARE * self._last_seconds if is_missing_some else 0.0
             await asyncio.sleep(max(seconds, share))
 
-    def _compute(self, batch: Batch) -> None:
+    def _compute(self, batch: RequestBatch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""
         policy = self.policy
         with policy.decoding(copied=self._limits.prepack), policy.autocast(), policy.merged():
             self._generate(batch)
 
-    def _generate(self, batch: Batch) -> None:
+    def _generate(self, batch: RequestBatch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
         limits, rows = self._limits, min(len(batch.requests), self._max_rows)
         packs = (

@@ -24,7 +24,7 @@ from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.models import pieces
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.room import NoRoomError
-from grpo_core.train.policy.selfcheck import Text, Training
+from grpo_core.train.policy.ways import Text, Training
 
 _GAP = re.compile(f"(?:{re.escape(MASK)})+")
 """A run of neighbouring gaps in a prompt."""

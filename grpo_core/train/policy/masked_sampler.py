@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from grpo_core.protocol.sampler import Request
-from grpo_core.train.policy.batch import Batch
+from grpo_core.train.policy.batch import RequestBatch
 from grpo_core.train.policy.decoding import Drawn
 from grpo_core.train.policy.drawing import draw
 from grpo_core.train.policy.engine import Engine
@@ -33,7 +33,7 @@ class Filler(Engine):
     policy: MaskedPolicy
     follows_schemas: ClassVar[bool] = False
 
-    def _generate(self, batch: Batch) -> None:
+    def _generate(self, batch: RequestBatch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
         for places_by_prompt in self._passes(batch.requests):
             if batch.needs_nothing:
@@ -63,7 +63,7 @@ class Filler(Engine):
         if chosen:
             yield chosen
 
-    def _fill(self, batch: Batch, places_by_prompt: Places) -> dict[int, Drawn]:
+    def _fill(self, batch: RequestBatch, places_by_prompt: Places) -> dict[int, Drawn]:
         """Draw all gaps of the requests of a pass; return what was drawn, by request."""
         policy, start = self.policy, 0
         lines: list[int] = []

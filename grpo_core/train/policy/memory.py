@@ -9,9 +9,7 @@ and recomputed layers, too.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,19 +17,16 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from grpo_core.config.config import RunConfig
-from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute import recompute
-from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.logprob import COPIES, COPIES_WITH_REFERENCE
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.models.device import free_memory, used_memory
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.memory_estimate import MB, MemoryEstimate, Workload
 from grpo_core.train.policy.sharding import units
+from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.ranks import BUCKET_BYTES
 
-MB = 2**20
-"""Bytes of a mebibyte."""
 NODES = (80, 160, 240)
 """Sizes, in tokens, of the passes that are measured."""
 DRAWING = 5
@@ -48,97 +43,6 @@ computes with; measured 0 to 0.42. Sampling uses it again."""
 GATHERED_UNITS = 2
 """Layers whose sharded weights are gathered at the same time in an update: the one that computes,
 and the next."""
-HEADROOM = 0.05
-"""Memory that allocators lose between tensors, as a share of the rest."""
-TOLERANCE = 1.2
-"""Factor within which the estimate agrees with the measured peak; a run is refused only if the
-estimate exceeds the free memory by more."""
-
-ADVICE = {
-    "weights": "model.quantization=4bit, model.dtype=bfloat16 or a smaller model",
-    "reference": "lora.enabled=true, which needs no copy of the model, or kl.beta=0",
-    "gradients": "lora.enabled=true",
-    "optimizer": "optimizer.name=adamw8bit or lora.enabled=true",
-    "weights for decoding": "sampling.prepack=false",
-    "keys and values": "a lower sampling.kv_mb or sampling.max_rows",
-    "decoding": "a lower sampling.max_rows",
-    "activations": "trainer.gradient_checkpointing=true or a lower trainer.micro_batch_tokens",
-    "logits": "a lower trainer.logits_mb",
-    "states of the reference": "a smaller batch, shorter completions or kl.beta=0",
-}
-"""Settings that lower each component, by its name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Hold the largest batches of a run."""
-
-    rows: Sequence[Row]
-    """Rows of an optimizer step, each as long as it may become."""
-    decoded: Sequence[tuple[int, int]]
-    """Pairs of prompts that are sampled together and completions of each."""
-    prompt: int
-    """Most tokens of a prompt."""
-    new: int
-    """Most tokens of a completion."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Hold the estimated bytes by component."""
-
-    always: Mapping[str, float]
-    """Components that exist all the time."""
-    rollout: Mapping[str, float]
-    """Components that exist only while completions are sampled."""
-    update: Mapping[str, float]
-    """Components that exist only in the update."""
-    free: float
-    """What the device has left for this process, its present share included."""
-
-    @property
-    def components(self) -> dict[str, float]:
-        """Return the bytes of each component at the peak."""
-        phase = max(self.rollout, self.update, key=lambda phase: sum(phase.values()))
-        sizes = {**self.always, **phase}
-        return {
-            name: size
-            for name, size in {**sizes, "headroom": HEADROOM * sum(sizes.values())}.items()
-            if size >= 1
-        }
-
-    @property
-    def peak(self) -> float:
-        """Return the bytes in use at the peak."""
-        return sum(self.components.values())
-
-    def __str__(self) -> str:
-        """Describe the peak and its components for people."""
-        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.components.items())
-        peak, free = format_bytes(self.peak), format_bytes(self.free)
-        return f"{peak} at most, of {free} that are free: {parts}"
-
-    def check(self, config: RunConfig, warn: Callable[[str], None]) -> None:
-        """Check that the run fits; do nothing with trainer.memory_check=off.
-
-        Args:
-            config: the configuration of the run.
-            warn: called with a message where the run may not fit.
-
-        Raises:
-            ConfigError: the run cannot fit.
-        """
-        if config.trainer.memory_check == "off" or self.peak <= self.free:
-            return
-        largest = sorted(
-            (name for name in self.components if name in ADVICE),
-            key=lambda name: -self.components[name],
-        )
-        advice = "; ".join(ADVICE[name] for name in largest[:2])
-        text = f"this run is estimated to need {self}. What would help most: {advice}"
-        if config.trainer.memory_check == "refuse" and self.peak > TOLERANCE * self.free:
-            raise ConfigError(f"{text}. trainer.memory_check=warn starts it nevertheless")
-        warn(text)
 
 
 class Footprint:
@@ -193,7 +97,7 @@ class Footprint:
 
     def estimate(
         self, policy: Policy, config: RunConfig, work: Workload, *, processes: int = 1
-    ) -> Estimate:
+    ) -> MemoryEstimate:
         """Estimate the memory of a run of `config`.
 
         Args:
@@ -223,7 +127,7 @@ class Footprint:
             key=lambda phase: sum(phase.values()),
             default={},
         )
-        return Estimate(
+        return MemoryEstimate(
             always,
             {
                 **rollout,
@@ -259,7 +163,7 @@ class Footprint:
         rows = min(prompts * attempts, max_rows)
         prompts = min(prompts, rows)
         graphs = sampling.cuda_graphs
-        shares = policy.sampling is Sampling.TREES and not (
+        shares = policy.sampling is DecodingWay.TREES and not (
             policy.tuning.cuda_graphs if graphs is None else graphs
         )
         tokens = (
@@ -269,7 +173,7 @@ class Footprint:
         )
         copied = sampling.prepack and not policy.fills
         packed = copied and rows >= FEW_ROWS and work.new >= FEW_TOKENS
-        uncached = policy.sampling is Sampling.UNCACHED and not policy.fills
+        uncached = policy.sampling is DecodingWay.UNCACHED and not policy.fills
         computed = tokens if uncached else prompts * work.prompt
         drawn = rows * work.new if policy.fills else rows
         return {
@@ -378,10 +282,3 @@ def _fit_curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
 def _vocabulary_size(policy: Policy) -> int:
     """Return the number of tokens in the model's vocabulary."""
     return int(policy.model.config.get_text_config(decoder=True).vocab_size)
-
-
-def format_bytes(size: float) -> str:
-    """Format a number of bytes for people."""
-    if size >= 2**30:
-        return f"{size / 2**30:.1f} GiB"
-    return f"{size / MB:.0f} MiB" if size >= MB else f"{math.ceil(size / 2**10)} KiB"

@@ -18,8 +18,9 @@ from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
 from grpo_core.train.models.adapter_files import load_adapter
 from grpo_core.train.models.device import pick_device
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
 from grpo_core.train.models.source import ModelSource
+from grpo_core.train.models.tokenizer import load_tokenizer
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 

@@ -9,17 +9,15 @@ that the texts exceed them. It has to equal the model's plain forward pass of ea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from enum import Enum
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute.masks import Masking, maskings, narrow_windows
+from grpo_core.train.policy.ways import CheckedPolicy, ContinuedLines, DecodingWay, Text, Training
 
 TOLERANCE = 1e-3
 """Most nats by which log-probs may differ in float32: well above the rounding of large models, far
@@ -48,81 +46,7 @@ REFUSALS = (
 """What models raise that take no such mask, padding or cache, or have no head."""
 
 
-class Training(Enum):
-    """List the ways to compute log-probs for the update, the fastest first."""
-
-    TREES = "shared tokens are computed once"
-    PADDED = "each completion is computed with its own copy of the prompt"
-    ALONE = "each completion is computed by itself"
-
-
-class Sampling(Enum):
-    """List the ways to decode completions, the fastest first."""
-
-    TREES = "shared tokens are computed once"
-    PADDED = "each completion is decoded with its own copy of the prompt"
-    EQUAL = "only prompts of equal length are decoded together"
-    UNCACHED = "only prompts of equal length are decoded together, without a cache"
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Hold a prompt and a completion for the check."""
-
-    prompt: tuple[int, ...]
-    completion: tuple[int, ...]
-
-
-class Lines(Protocol):
-    """Continue sequences (see `prefix.Lines`, `recorded.RecordedLines` and `rows.Rows`)."""
-
-    logits_KV: Tensor
-    joinable: bool
-    merges_equal: bool
-
-    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """Replace the sequences by new ones."""
-
-    def join(self, more: Any) -> None:
-        """Append other sequences of the same class."""
-
-
-class Checked(Protocol):
-    """Describe the policy that the check tries, and whose ways it sets."""
-
-    model: Any
-    training: Training
-    sampling: Sampling
-    masking: Masking | None
-    logits_bytes: int
-
-    @property
-    def fills(self) -> bool:
-        """Return True if the policy fills gaps instead of continuing a text."""
-
-    def exactly(self) -> AbstractContextManager[bool]:
-        """Compute in float32, if possible; enter with whether it is."""
-
-    def adopt_attention(self, adopts: bool) -> None:
-        """Use the project's attention, or that of transformers."""
-
-    def check_texts(self) -> list[Text]:
-        """Return the texts to compare."""
-
-    def plain_logits(self, text: Text) -> Tensor:
-        """Return the logits (T, V) of the completion by a forward pass of this text alone."""
-
-    def text_logprobs(self, texts: Sequence[Text], together: int = 1) -> list[Tensor]:
-        """Return the log-probs (T,) of each completion, computed in the present way.
-
-        All texts are computed in one pass, with `together` of them in each tree.
-        """
-
-    def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
-        """Return a line for each prompt, to be decoded in the present way."""
-
-
-def choose_ways(policy: Checked, *, shared_prefix: bool, logits_bytes: int) -> None:
+def choose_ways(policy: CheckedPolicy, *, shared_prefix: bool, logits_bytes: int) -> None:
     """Set the ways in which a policy is computed.
 
     Args:
@@ -165,7 +89,11 @@ class _Check:
     """Try ways against the log-probs (T, V) that plain forward passes give."""
 
     def __init__(
-        self, policy: Checked, texts: Sequence[Text], expected: Sequence[Tensor], tolerance: float
+        self,
+        policy: CheckedPolicy,
+        texts: Sequence[Text],
+        expected: Sequence[Tensor],
+        tolerance: float,
     ) -> None:
         self.policy, self._texts, self._expected_TV = policy, texts, expected
         self._chosen_T = [
@@ -191,8 +119,8 @@ class _Check:
             policy.logits_bytes = 0
         if policy.fills:
             return True
-        trees_first = list(Sampling) if policy.masking is not None else list(Sampling)[1:]
-        agrees = self._use_first(trees_first if slow else [Sampling.TREES], self._sampling_error)
+        trees_first = list(DecodingWay) if policy.masking is not None else list(DecodingWay)[1:]
+        agrees = self._use_first(trees_first if slow else [DecodingWay.TREES], self._sampling_error)
         if slow and not agrees:
             raise _refusal(policy, "next tokens")
         return agrees
@@ -213,7 +141,7 @@ class _Check:
             for size in ((1, together) if self.policy.masking is not None else (1,))
         )
 
-    def _sampling_error(self, way: Sampling) -> float:
+    def _sampling_error(self, way: DecodingWay) -> float:
         self.policy.sampling = way
         return _largest_difference(_decoded(self.policy, self._texts), self._expected_TV)
 
@@ -259,7 +187,7 @@ def random_texts(
     return [*texts, Text(texts[0].prompt, sibling)]
 
 
-def _plain(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
+def _plain(policy: CheckedPolicy, texts: Sequence[Text]) -> list[Tensor]:
     """Return the log-probs (T, V) of each text by forward passes of its own."""
     try:
         return [policy.plain_logits(text).float().log_softmax(dim=-1) for text in texts]
@@ -273,7 +201,7 @@ def _plain(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
         ) from error
 
 
-def _noisy_tolerance(policy: Checked, texts: Sequence[Text]) -> float:
+def _noisy_tolerance(policy: CheckedPolicy, texts: Sequence[Text]) -> float:
     """Return the tolerance where nothing can be computed in float32."""
     policy.training, policy.masking, policy.logits_bytes = Training.PADDED, None, 0
     pair = [texts[0], texts[-1]]  # of equal length, so nothing is padded
@@ -282,7 +210,7 @@ def _noisy_tolerance(policy: Checked, texts: Sequence[Text]) -> float:
     return min(max(TOLERANCE, 4 * noise), LEAST_EXACT)
 
 
-def _decoded(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
+def _decoded(policy: CheckedPolicy, texts: Sequence[Text]) -> list[Tensor]:
     """Return the log-probs (T, V) of each text as decoding computes them, token by token.
 
     Completions of a prompt share a line until they diverge, the shortest text ends early, and the
@@ -293,7 +221,7 @@ def _decoded(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
         return len(texts[i].prompt)
 
     order = sorted(range(len(texts)), key=length)
-    if policy.sampling in (Sampling.TREES, Sampling.PADDED):
+    if policy.sampling in (DecodingWay.TREES, DecodingWay.PADDED):
         groups = [(order[:-2], order[-2:])] if len(order) > 2 else [(order, [])]
     else:
         groups = [(list(group), []) for _, group in groupby(order, length)]
@@ -304,7 +232,7 @@ def _decoded(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
 
 
 def _decode(
-    policy: Checked,
+    policy: CheckedPolicy,
     texts: Sequence[Text],
     active: list[int],
     later: list[int],
@@ -312,7 +240,7 @@ def _decode(
 ) -> None:
     """Decode the texts with the indices `active`, and `later` ones, and add their log-probs."""
 
-    def start(indices: Sequence[int]) -> tuple[Lines, list[int]]:
+    def start(indices: Sequence[int]) -> tuple[ContinuedLines, list[int]]:
         prompts = list(dict.fromkeys(texts[i].prompt for i in indices))
         return policy.open_lines(prompts), [prompts.index(texts[i].prompt) for i in indices]
 
@@ -353,7 +281,7 @@ def _largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> fl
     )
 
 
-def _refusal(policy: Checked, subject: str) -> ConfigError:
+def _refusal(policy: CheckedPolicy, subject: str) -> ConfigError:
     return ConfigError(
         f"the {subject} of a model of type {policy.model.config.model_type!r} differ from its own "
         "plain forward pass in every way in which they can be computed here; use another model"

@@ -11,7 +11,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import Tags, chosen_tags, opens_thought
 from grpo_core.protocol.types import Message, ToolCall
 from grpo_core.train.models import chat, pieces
-from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.models.templates import end_of_turn_id
 from grpo_core.train.policy.room import NoRoomError
 
@@ -31,7 +31,7 @@ class Texts:
         self,
         tokenizer: Any,
         *,
-        frame: Frame,
+        frame: ChatFrame,
         end_ids: tuple[int, ...],
         context: int | None,
         thought_tags: Sequence[str] | None = None,

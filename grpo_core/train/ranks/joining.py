@@ -24,7 +24,7 @@ _POLL_SECONDS = (0.001, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """The processes of a run, seen from one of them."""
 
     rank: int
@@ -54,10 +54,10 @@ class Group:
 class _Joined:
     """Hold what a process has only once: its place among the others."""
 
-    group: Group | None = None
+    group: RankGroup | None = None
 
 
-def join(*, seconds: float, on_cpu: bool) -> Group | None:
+def join(*, seconds: float, on_cpu: bool) -> RankGroup | None:
     """Return the group of processes that this one belongs to; None if it is alone.
 
     Args:
@@ -78,7 +78,7 @@ def join(*, seconds: float, on_cpu: bool) -> Group | None:
             group = _join_in(folder, seconds=seconds, on_cpu=on_cpu)
         elif is_ready or _join_by_environment(on_cpu=on_cpu):
             rank, size = dist.get_rank(), dist.get_world_size()
-            group = Group(rank, size, MeetingsInStore(rank, size))
+            group = RankGroup(rank, size, MeetingsInStore(rank, size))
             _wait(group, seconds)  # NCCL itself does not, and the proof has a deadline
         else:
             return None
@@ -89,12 +89,12 @@ def join(*, seconds: float, on_cpu: bool) -> Group | None:
     return _Joined.group
 
 
-def _join_in(folder: MeetingFolder, *, seconds: float, on_cpu: bool) -> Group:
+def _join_in(folder: MeetingFolder, *, seconds: float, on_cpu: bool) -> RankGroup:
     """Join the processes that `--processes` has started."""
     from accelerate import PartialState
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    group = Group(rank, size, MeetingsInFile(folder.arrivals, rank, size))
+    group = RankGroup(rank, size, MeetingsInFile(folder.arrivals, rank, size))
     # Ports are opened when all are there, so that little time is left to connect to one of them.
     _wait(group, seconds)
     _listen_on_this_machine_only()
@@ -103,7 +103,7 @@ def _join_in(folder: MeetingFolder, *, seconds: float, on_cpu: bool) -> Group:
     return group
 
 
-def _wait(group: Group, seconds: float) -> None:
+def _wait(group: RankGroup, seconds: float) -> None:
     for pause in group.wait_for_all(seconds):
         time.sleep(pause)
 

@@ -17,7 +17,8 @@ from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.runs.observer import Observer
 from grpo_core.train.models.adapter import continued_settings
-from grpo_core.train.policy.memory import Estimate, Footprint, format_bytes
+from grpo_core.train.policy.memory import Footprint
+from grpo_core.train.policy.memory_estimate import MemoryEstimate, format_bytes
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
@@ -123,7 +124,7 @@ def estimate_needs(
     path: Path,
     steps: int,
     observer: Observer,
-) -> tuple[Estimate, DiskEstimate]:
+) -> tuple[MemoryEstimate, DiskEstimate]:
     """Estimate memory and disk space, and warn if they may not suffice.
 
     Args:

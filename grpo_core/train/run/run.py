@@ -27,7 +27,7 @@ from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.runs.trust import remember
 from grpo_core.train.compute.heap import Heap
-from grpo_core.train.policy.memory import MB, format_bytes
+from grpo_core.train.policy.memory_estimate import MB, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal, notices

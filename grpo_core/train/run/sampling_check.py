@@ -22,7 +22,7 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import BUILTIN
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.rollout.draws import Draws
 
 PROMPTS, TOKENS = 4, 16
@@ -52,8 +52,8 @@ async def check_sampler(
     if gap <= limit:
         return
     found = f"log-probs of sampler and trainer differ by {gap:.2g} nats per token (limit {limit:g})"
-    if not policy.fills and policy.sampling is not Sampling.UNCACHED:
-        policy.sampling = Sampling.UNCACHED
+    if not policy.fills and policy.sampling is not DecodingWay.UNCACHED:
+        policy.sampling = DecodingWay.UNCACHED
         observer.warn(f"the {found}; {policy.sampling.value}, which is slow")
         if await _gap(actor, prompts) <= limit:
             return

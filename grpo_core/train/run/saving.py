@@ -21,7 +21,7 @@ from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.policy.memory import MB
+from grpo_core.train.policy.memory_estimate import MB
 from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.run.checkpoint import (
     RandomStates,

@@ -26,7 +26,7 @@ from grpo_sandbox.inside.commands import read_file, run_command, write_files
 from grpo_sandbox.inside.filter import PRETENDED, SystemCallFilter
 from grpo_sandbox.inside.frames import REPLIES, REQUESTS, pack, read_head, write
 from grpo_sandbox.inside.places import KILL_SECONDS, OwnNamespaces, OwnUid
-from grpo_sandbox.inside.watch import STARTED, STREAMS, Capture, Watch
+from grpo_sandbox.inside.watch import STARTED, STREAMS, ChildWatch, OutputMemory
 
 COMMON = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools "
@@ -89,7 +89,7 @@ class _Jail:
         control: BridgeControl | None,
     ) -> None:
         self._place, self._control = place, control
-        self._capture = Capture()
+        self._capture = OutputMemory()
         needed = place.system_calls
         SystemCallFilter.of_jail(needed, pretended, tcp=control is not None).apply()
         self._system_calls = SystemCallFilter.of_call(needed) if needed else None
@@ -134,7 +134,7 @@ class _Jail:
             os.write(2, self._capture.parts()[STREAMS.index("stderr")])
         os._exit(1)
 
-    def _fork_and_watch(self, head: dict[str, Any]) -> tuple[Watch, float]:
+    def _fork_and_watch(self, head: dict[str, Any]) -> tuple[ChildWatch, float]:
         """Fork the child and follow it to its end.
 
         Returns:
@@ -154,7 +154,9 @@ class _Jail:
                 os._exit(70)
         for _, writer in pipes.values():
             os.close(writer)
-        watch = Watch(pid, {name: reader for name, (reader, _) in pipes.items()}, self._capture)
+        watch = ChildWatch(
+            pid, {name: reader for name, (reader, _) in pipes.items()}, self._capture
+        )
         watch.until(started + head["limits"]["wall_seconds"])
         wall = time.monotonic() - started - watch.stalled_seconds
         if watch.status is None:
@@ -165,7 +167,7 @@ class _Jail:
             os.close(reader)
         return watch, wall
 
-    def _status(self, watch: Watch, cpu: float, limits: dict[str, Any], kind: str) -> str:
+    def _status(self, watch: ChildWatch, cpu: float, limits: dict[str, Any], kind: str) -> str:  # noqa: C901 - causes in order
         """Return how the child ended; a claim ("claimed") is read outside."""
         killed = os.WIFSIGNALED(watch.status or 0)
         if watch.over:

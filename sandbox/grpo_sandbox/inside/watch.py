@@ -22,7 +22,7 @@ _VIEWS, _NUMBERS = 64, 512
 """More memory views and more numbers than a call ever has at once."""
 
 
-class Capture:
+class OutputMemory:
     """Memory for replies and the output of calls, which forked processes do not inherit.
 
     One call's output must not be in the memory of the next call's process, where it could be read.
@@ -101,7 +101,7 @@ class Capture:
         return parts
 
 
-class Watch:
+class ChildWatch:
     """Follows a child until it ends, its time is up, or it writes too much.
 
     Attributes:
@@ -112,7 +112,7 @@ class Watch:
         usage: Its resource usage once it has ended.
     """
 
-    def __init__(self, pid: int, readers: dict[str, int], capture: Capture) -> None:
+    def __init__(self, pid: int, readers: dict[str, int], capture: OutputMemory) -> None:
         self.pid, self._readers, self._capture = pid, readers, capture
         self.over: str | None = None
         self.late = False
