@@ -1,4 +1,3 @@
-# ruff: noqa: E501  # a change of a line stands on a line
 """Small changes of the reference programs, each of which makes them wrong."""
 
 from __future__ import annotations
@@ -73,7 +72,10 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "0 instead of -1": ("open_ones else -1", "open_ones else 0"),
         "the length instead of -1": ("open_ones else -1", "open_ones else len(s)"),
         "the bracket instead of its place": ("return index", "return c"),
-        "the place among closing brackets": ("return index", "return sum(d in closes for d in s[:index])"),
+        "the place among closing brackets": (
+            "return index",
+            "return sum(d in closes for d in s[:index])",
+        ),
         "how many stay open": ("len(s) if open_ones", "len(open_ones) if open_ones"),
         "where it opened": ("len(s) if open_ones", "s.rindex(open_ones[-1]) if open_ones"),
         "where the first opened": ("len(s) if open_ones", "s.index(open_ones[0]) if open_ones"),
@@ -106,31 +108,57 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "too long by 1": ("index - starts[-1])", "index - starts[-1] + 1)"),
         "the last part": ("max(best, index - starts[-1])", "index - starts[-1]"),
         "the number of open brackets": ("index - starts[-1])", "len(starts))"),
-        "a new start is forgotten": ("            else:\n                starts.append(index)", "            else:\n                starts.append(-1)"),
-        "a new start is too early": ("            else:\n                starts.append(index)", "            else:\n                starts.append(index - 1)"),
+        "a new start is forgotten": (
+            "            else:\n                starts.append(index)",
+            "            else:\n                starts.append(-1)",
+        ),
+        "a new start is too early": (
+            "            else:\n                starts.append(index)",
+            "            else:\n                starts.append(index - 1)",
+        ),
         "pairs instead of characters": ("return best", "return best // 2"),
         "at most ten": ("return best", "return min(best, 10)"),
         "nothing is 2 long": ("= [-1], 0", "= [-1], 2"),
         "the last character is not looked at": ("enumerate(s)", "enumerate(s[:-1])"),
-        "stops at the first error": ("            else:\n                starts.append(index)", "            else:\n                break"),
+        "stops at the first error": (
+            "            else:\n                starts.append(index)",
+            "            else:\n                break",
+        ),
     },
     "with_jokers": {
         "a joker always closes": ('most += -1 if c == ")" else 1', 'most += 1 if c == "(" else -1'),
         "a joker never opens": ('-1 if c == ")" else 1', '{"(": 1, ")": -1}.get(c, 0)'),
         "a joker never closes": ('1 if c == "(" else -1', '{"(": 1, ")": -1}.get(c, 0)'),
-        "a joker is never nothing": ("return fewest == 0", "return fewest == 0 and len(s) % 2 == 0"),
+        "a joker is never nothing": (
+            "return fewest == 0",
+            "return fewest == 0 and len(s) % 2 == 0",
+        ),
         "jokers before what they close": ("        fewest = max(fewest, 0)\n", ""),
-        "jokers before what they close, in part": ("fewest = max(fewest, 0)", "fewest = max(fewest, -1)"),
+        "jokers before what they close, in part": (
+            "fewest = max(fewest, 0)",
+            "fewest = max(fewest, -1)",
+        ),
         "what stays open is fine": ("return fewest == 0", "return True"),
         "one may stay open": ("return fewest == 0", "return fewest <= 1"),
         "all must stay nothing": ("return fewest == 0", "return most == 0"),
         "too many closing ones are fine": ("        if most < 0:\n            return False\n", ""),
-        "a joker opens twice": ('most += -1 if c == ")" else 1', 'most += {"(": 1, ")": -1}.get(c, 2)'),
-        "a joker closes twice": ('fewest += 1 if c == "(" else -1', 'fewest += {"(": 1, ")": -1}.get(c, -2)'),
-        "an opening one opens twice": ('most += -1 if c == ")" else 1', 'most += {"(": 2, ")": -1}.get(c, 1)'),
+        "a joker opens twice": (
+            'most += -1 if c == ")" else 1',
+            'most += {"(": 1, ")": -1}.get(c, 2)',
+        ),
+        "a joker closes twice": (
+            'fewest += 1 if c == "(" else -1',
+            'fewest += {"(": 1, ")": -1}.get(c, -2)',
+        ),
+        "an opening one opens twice": (
+            'most += -1 if c == ")" else 1',
+            'most += {"(": 2, ")": -1}.get(c, 1)',
+        ),
         "a closing one too many at the end is fine": (
-            '        most += -1 if c == ")" else 1\n        if most < 0:\n            return False\n',
-            '        if most < 0:\n            return False\n        most += -1 if c == ")" else 1\n',
+            '        most += -1 if c == ")" else 1\n'
+            "        if most < 0:\n            return False\n",
+            "        if most < 0:\n            return False\n"
+            '        most += -1 if c == ")" else 1\n',
         ),
         "one closing one too many is fine": ("most < 0", "most < -1"),
         "too many closing ones are right": ("return False", "return True"),
@@ -149,8 +177,14 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "2 for a pair": ("if inner else 1", "if inner else 2"),
         "nothing for a pair": ("if inner else 1", "if inner else 0"),
         "twice and 1": ("2 * inner if", "2 * inner + 1 if"),
-        "only the last one side by side": ("+= 2 * inner if inner else 1", "= 2 * inner if inner else 1"),
-        "the larger one side by side": ("worth[-1] += 2 * inner if inner else 1", "worth[-1] = max(worth[-1], 2 * inner if inner else 1)"),
+        "only the last one side by side": (
+            "+= 2 * inner if inner else 1",
+            "= 2 * inner if inner else 1",
+        ),
+        "the larger one side by side": (
+            "worth[-1] += 2 * inner if inner else 1",
+            "worth[-1] = max(worth[-1], 2 * inner if inner else 1)",
+        ),
         "one too many": ("worth[0]", "worth[-1] + 1"),
         "at most 16": ("return worth[0]", "return min(worth[0], 16)"),
         "at most 50": ("return worth[0]", "return min(worth[0], 50)"),
@@ -165,19 +199,37 @@ EDITS: Mapping[str, Mapping[str, Edit]] = {
         "at least twice": ("inner * times.pop()", "inner * max(2, times.pop())"),
         "the first number first": ("times.pop()", "times.pop(0)"),
         "what stood before is lost": ("parts[-1] += inner", "parts[-1] = inner"),
-        "what stood before comes last": ("parts[-1] += inner * times.pop()", "parts[-1] = inner * times.pop() + parts[-1]"),
+        "what stood before comes last": (
+            "parts[-1] += inner * times.pop()",
+            "parts[-1] = inner * times.pop() + parts[-1]",
+        ),
         "only the last letter": ("parts[-1] += c", "parts[-1] = c"),
         "letters in reverse": ("parts[-1] += c", "parts[-1] = c + parts[-1]"),
         "digits stay": ("elif not c.isdigit()", "else"),
-        "each letter repeated": ("parts[-1] += inner * times.pop()", "count = times.pop(); parts[-1] += ''.join(d * count for d in inner)"),
-        "letters behind a bracket are lost": ("elif not c.isdigit()", "elif not c.isdigit() and s[index - 1:index] != ')'"),
+        "each letter repeated": (
+            "parts[-1] += inner * times.pop()",
+            "count = times.pop(); parts[-1] += ''.join(d * count for d in inner)",
+        ),
+        "letters behind a bracket are lost": (
+            "elif not c.isdigit()",
+            "elif not c.isdigit() and s[index - 1:index] != ')'",
+        ),
         "letters at the start are lost": ("elif not c.isdigit()", "elif not c.isdigit() and times"),
-        "only the outer ones are repeated": ("inner * times.pop()", "inner * (times.pop() if len(times) == 1 else times.pop() ** 0)"),
-        "at most two inside each other": ("inner * times.pop()", "inner * (times.pop() if len(times) < 3 else times.pop() ** 0)"),
+        "only the outer ones are repeated": (
+            "inner * times.pop()",
+            "inner * (times.pop() if len(times) == 1 else times.pop() ** 0)",
+        ),
+        "at most two inside each other": (
+            "inner * times.pop()",
+            "inner * (times.pop() if len(times) < 3 else times.pop() ** 0)",
+        ),
         "numbers add up": ("inner * times.pop()", "inner * (times.pop() + len(times))"),
-        "the last character is not looked at": ("return parts[0]", "return parts[0] if s[-1:] == ')' else parts[0][:-1]"),
+        "the last character is not looked at": (
+            "return parts[0]",
+            "return parts[0] if s[-1:] == ')' else parts[0][:-1]",
+        ),
     },
-}  # fmt: skip
+}
 """By family: changes of the reference, by the name of the mistake they make."""
 ABOUT_KINDS = frozenset(
     {

@@ -1,7 +1,7 @@
-"""Programs that do something simpler than what is asked, and are often right.
+"""List programs that do something simpler than what is asked, and are often right.
 
-The first line of a docstring is the name of the mistake. Each function stands by itself, as its
-source is the wrong program; the file is a list of them, and so a long one.
+The first line of a program's docstring is the name of the mistake. Each program stands by itself,
+as its source is the wrong program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Wrong programs for families that ask for a number."""
+"""Hold wrong programs for the families that ask for a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong programs for families that ask for yes or no."""
+"""Hold wrong programs for the families that ask for yes or no."""
 
 from __future__ import annotations
 
