@@ -32,7 +32,7 @@ from grpo_core.train.run.alarms.environment import (
     EnvironmentWatch,
 )
 from grpo_core.train.run.alarms.seen import Seen, collisions
-from grpo_core.train.run.alarms.sequential import Change, ChangeDetector, Sums, change, spent
+from grpo_core.train.run.alarms.sequential import Change, ChangeDetector, RewardSums, change, spent
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
 
@@ -106,7 +106,7 @@ def test_sums_compare_groups_as_statistics_does():
         [[(rng.gauss(mean, 1), rng.random()) for _ in range(4)] for _ in range(30)]
         for mean in (0.0, 0.5)
     )
-    seen = change(Sums.of(first), Sums.of(second))
+    seen = change(RewardSums.of(first), RewardSums.of(second))
     means = [[fmean(x for x, _ in group) for group in groups] for groups in (first, second)]
     assert seen.before == pytest.approx(fmean(means[0]))
     assert seen.after == pytest.approx(fmean(means[1]))
@@ -116,7 +116,7 @@ def test_sums_compare_groups_as_statistics_does():
     slope = sum((x - fmean(x for x, _ in pairs)) * (b - fmean(r)) for x, b in pairs) / sum(
         (b - fmean(r)) ** 2 for b in r
     )
-    assert Sums.of(first).slope == pytest.approx(max(0.0, slope))
+    assert RewardSums.of(first).slope == pytest.approx(max(0.0, slope))
 
 
 def test_collisions_count_only_pairs_of_different_tasks():

@@ -27,7 +27,7 @@ from grpo_core.train.algorithm import ties as tensors
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods, whiten
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, rewards
-from grpo_core.train.run.alarms.sequential import Sums, change
+from grpo_core.train.run.alarms.sequential import RewardSums, change
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.stopping import Stopping
 
@@ -275,9 +275,9 @@ def test_a_run_stops_at_a_reward_that_is_reached_but_for_rounding() -> None:
 
 def test_an_alarm_sees_no_rise_that_is_rounding() -> None:
     """Means without any spread were surely higher by 6e-17."""
-    before, after = (Sums.of([[(1.0, reward)] * 4] * 8) for reward in (0.3, SUM))
+    before, after = (RewardSums.of([[(1.0, reward)] * 4] * 8) for reward in (0.3, SUM))
     assert not change(before, after, of_x=0.0, of_r=1.0).exceeds(0.01)
-    higher = Sums.of([[(1.0, 0.4)] * 4] * 8)
+    higher = RewardSums.of([[(1.0, 0.4)] * 4] * 8)
     assert change(before, higher, of_x=0.0, of_r=1.0).exceeds(0.01)
 
 

@@ -15,7 +15,7 @@ from grpo_core.protocol.types import Group, Script, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.alarms.canaries import (
     FEW,
-    Asked,
+    JudgedCanary,
     judged_canaries,
     make_canaries,
     paid_for_right,
@@ -45,7 +45,7 @@ class Asking:
 
     async def canaries(
         self, source: Source, seen: Seen, references: Sequence[Script | None], *, turn: int
-    ) -> list[Asked]:
+    ) -> list[JudgedCanary]:
         """Return how the canaries of a step are judged; none where texts cannot be tried alone.
 
         Such are attempts by agents, episodes and dialogues, and verdicts that depend on earlier

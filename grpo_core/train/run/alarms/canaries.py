@@ -85,7 +85,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JudgedCanary:
     """Say how a canary was judged."""
 
     canary: Canary
@@ -240,7 +240,7 @@ def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) ->
 
 def judged_canaries(
     canaries: Sequence[Canary], verdicts: Sequence[Verdict], *, best: float, floor: float
-) -> list[Asked]:
+) -> list[JudgedCanary]:
     """Return how the canaries were judged; those that could not be judged are left out.
 
     Args:
@@ -257,7 +257,7 @@ def judged_canaries(
         return verdict.passed or reaches(verdict.total - floor, half)
 
     return [
-        Asked(canary, verdict, is_paid(canary, verdict))
+        JudgedCanary(canary, verdict, is_paid(canary, verdict))
         for canary, verdict in zip(canaries, verdicts, strict=True)
         if verdict.scored
     ]

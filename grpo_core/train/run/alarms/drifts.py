@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_core.figures.gains import Scores
-from grpo_core.train.run.alarms.sequential import Change, Sums, change, paired_change, spent
+from grpo_core.train.run.alarms.sequential import Change, RewardSums, change, paired_change, spent
 
 SURE = 0.01
 """The chance of being wrong with which the reward counts as risen.
@@ -30,7 +30,7 @@ PATIENCE = 20
 """Looks without the sign after which it has gone away."""
 
 
-class Episode:
+class SignPeriod:
     """Tell when a sign begins: it is reported once, and again only after it has gone away."""
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class Windows:
     def __init__(self, size: int) -> None:
         self._size = size
         self._looks = 0
-        self._first = Sums()
-        self._newest: deque[Sums] = deque(maxlen=size)
+        self._first = RewardSums()
+        self._newest: deque[RewardSums] = deque(maxlen=size)
 
     def add(self, groups: Sequence[Sequence[tuple[float, float]]]) -> None:
         """Look at the (measure, reward) of the attempts of each group; no groups are no look."""
-        if not (sums := Sums.of(groups)).count:
+        if not (sums := RewardSums.of(groups)).count:
             return
         self._looks += 1
         if self._looks <= self._size:
@@ -77,9 +77,9 @@ class Windows:
             self._newest.append(sums)
 
     @property
-    def compared(self) -> tuple[Sums, Sums] | None:
+    def compared(self) -> tuple[RewardSums, RewardSums] | None:
         """Return the sums over both windows; None while there is too little to compare."""
-        after = sum(self._newest, Sums())
+        after = sum(self._newest, RewardSums())
         is_ready = len(self._newest) == self._size and min(self._first.count, after.count) >= 4
         return (self._first, after) if is_ready else None
 
@@ -98,9 +98,9 @@ class Windows:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint."""
-        self._looks, self._first = state["looks"], Sums.from_json(state["first"])
+        self._looks, self._first = state["looks"], RewardSums.from_json(state["first"])
         self._newest.clear()
-        self._newest.extend(map(Sums.from_json, state["newest"]))
+        self._newest.extend(map(RewardSums.from_json, state["newest"]))
 
 
 def reward_change(windows: Windows) -> Change | None:

@@ -8,8 +8,8 @@ from typing import Any
 from grpo_core.figures.gains import Scores
 from grpo_core.protocol.events import AlarmRaised, RolloutPlace
 from grpo_core.train.run.alarms import drifts
-from grpo_core.train.run.alarms.canaries import Asked
-from grpo_core.train.run.alarms.drifts import Episode, Finding, Windows
+from grpo_core.train.run.alarms.canaries import JudgedCanary
+from grpo_core.train.run.alarms.drifts import Finding, SignPeriod, Windows
 from grpo_core.train.run.alarms.duplicates import Duplicates
 from grpo_core.train.run.alarms.paid import PaidCanaries
 from grpo_core.train.run.alarms.seen import Scored, Seen
@@ -47,7 +47,7 @@ class EnvironmentWatch:
         self._name, self._chance = name, chance
         self._judges = [f"metric/judge/{judge}" for judge in audit_judges]
         self._windows: dict[str, Windows] = {}
-        self._episodes: dict[str, Episode] = {}
+        self._episodes: dict[str, SignPeriod] = {}
         self.canaries = PaidCanaries(run_length=1 / chance)
         self.duplicates = Duplicates(run_length=1 / chance)
         self._references: dict[str, float] = {}
@@ -89,7 +89,7 @@ class EnvironmentWatch:
         return self._begun(seen, {(AUDIT, "audit"): found})
 
     def asked(
-        self, seen: Seen, asked: Sequence[Asked], references: Sequence[str]
+        self, seen: Seen, asked: Sequence[JudgedCanary], references: Sequence[str]
     ) -> list[AlarmRaised]:
         """Look at how canaries were judged; return the alarms that begin.
 
@@ -137,7 +137,7 @@ class EnvironmentWatch:
         alarms = []
         for subject in ("held-out tasks", "held-out audit"):
             finding = found.get(subject)
-            episode = self._episodes.setdefault(f"{AUDIT}/{subject}", Episode())
+            episode = self._episodes.setdefault(f"{AUDIT}/{subject}", SignPeriod())
             if episode.add(finding is not None) and finding is not None:
                 key = max(after, key=lambda key: _surprise(after[key], subject))
                 shown = RolloutPlace(step, key, 0, 0)
@@ -162,7 +162,7 @@ class EnvironmentWatch:
         """Return an alarm for each finding whose episode begins."""
         alarms = []
         for (name, subject), finding in found.items():
-            episode = self._episodes.setdefault(f"{name}/{subject}", Episode())
+            episode = self._episodes.setdefault(f"{name}/{subject}", SignPeriod())
             if episode.add(finding is not None) and finding is not None:
                 attempt = _example(seen, name)
                 alarms.append(
@@ -196,7 +196,7 @@ class EnvironmentWatch:
             size = AUDIT_WINDOW if name == "metric/audit" else WINDOW
             self._windows_of(name, size).restore(windows)
         for name, episode in state["episodes"].items():
-            self._episodes.setdefault(name, Episode()).restore(episode)
+            self._episodes.setdefault(name, SignPeriod()).restore(episode)
         self.canaries.restore(state["canaries"])
         self.duplicates.restore(state["duplicates"])
         self._references = dict(state["references"])

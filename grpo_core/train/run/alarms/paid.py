@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.protocol.events import AlarmRaised, RolloutPlace
-from grpo_core.train.run.alarms.canaries import Asked
+from grpo_core.train.run.alarms.canaries import JudgedCanary
 from grpo_core.train.run.alarms.seen import Seen
 from grpo_core.train.run.alarms.sequential import ChangeDetector
 from grpo_core.words import shorten
@@ -35,10 +35,12 @@ class PaidCanaries:
         """Return for how many kinds the alarm goes on."""
         return sum(detector.active for _, detector in self._kinds.values())
 
-    def asked(self, seen: Seen, environment: str, asked: Sequence[Asked]) -> list[AlarmRaised]:
+    def asked(
+        self, seen: Seen, environment: str, asked: Sequence[JudgedCanary]
+    ) -> list[AlarmRaised]:
         """Look at how canaries were judged; return the alarms that begin."""
         self.turn += 1
-        by_kind: dict[str, list[Asked]] = {}
+        by_kind: dict[str, list[JudgedCanary]] = {}
         for answer in asked:
             by_kind.setdefault(answer.canary.kind, []).append(answer)
         return [
@@ -73,7 +75,7 @@ class PaidCanaries:
             self._detector(kind, (bound, target)).restore(detector_state)
 
 
-def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[Asked]) -> AlarmRaised:
+def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[JudgedCanary]) -> AlarmRaised:
     """Return the alarm for a kind of canary that is paid."""
     paid = [each for each in tried if each.is_paid]
     first = max(paid or tried, key=lambda each: each.verdict.total)

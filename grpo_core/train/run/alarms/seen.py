@@ -25,10 +25,12 @@ class Scored:
 
     @property
     def rollout(self) -> Rollout:
+        """Return what the policy wrote."""
         return self.group.rollouts[self.number]
 
     @property
     def verdict(self) -> Verdict:
+        """Return how it was judged."""
         return self.group.verdicts[self.number]
 
     def shown(self, step: int) -> RolloutPlace:
@@ -59,6 +61,7 @@ class Seen:
 
     @property
     def attempts(self) -> Iterator[Scored]:
+        """Return the attempts of all groups."""
         return chain.from_iterable(self.groups)
 
     @property

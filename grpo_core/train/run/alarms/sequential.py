@@ -64,7 +64,7 @@ class ChangeDetector:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class RewardSums:
     """Hold sums over groups of a measure x and the mean reward r of each."""
 
     count: float = 0.0
@@ -80,11 +80,11 @@ class Sums:
     attempt_rr: float = 0.0
     attempt_xr: float = 0.0
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(a + b for a, b in zip(self.to_json(), other.to_json(), strict=True)))
+    def __add__(self, other: RewardSums) -> RewardSums:
+        return RewardSums(*(a + b for a, b in zip(self.to_json(), other.to_json(), strict=True)))
 
     @classmethod
-    def of(cls, groups: Iterable[Sequence[tuple[float, float]]]) -> Sums:
+    def of(cls, groups: Iterable[Sequence[tuple[float, float]]]) -> RewardSums:
         """Return the sums over groups, each given by (measure, reward) of its attempts."""
         totals = [0.0] * len(fields(cls))
         for pairs in filter(None, groups):
@@ -154,7 +154,9 @@ class Change:
         return Change(-self.before, -self.after, self.error, self.freedom).exceeds(chance, by=-by)
 
 
-def change(before: Sums, after: Sums, *, of_x: float = 1.0, of_r: float = 0.0) -> Change:
+def change(
+    before: RewardSums, after: RewardSums, *, of_x: float = 1.0, of_r: float = 0.0
+) -> Change:
     """Compare the mean of `of_x` x + `of_r` r over two sets of at least two groups."""
     (mean_1, error_1), (mean_2, error_2) = (
         sums.mean_and_error(of_x, of_r) for sums in (before, after)
