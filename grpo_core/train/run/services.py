@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.protocol.types import Rollout, Script, Segment, Task, Verdict
+from grpo_core.protocol.types import Rollout, Script, Segment, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.run.checkpoint import RandomStates
@@ -38,11 +38,31 @@ class ActorServices:
         """Return at most `count` held-out tasks of an environment."""
         source = self._source(environment)
 
-        async def ask() -> list[Task[Any]]:
+        async def ask() -> list[TaskKey]:
             keys, _ = await self._actor.askable.split(self._actor.sources, eval_keys(source, count))
-            return await self._actor.sources.tasks(keys)
+            return list(keys)
 
-        return await self.in_one(ask)
+        keys = await self.in_one(ask)
+        # Processes exchange keys, from which each of them makes the same tasks.
+        return await self._in_all(lambda: self._actor.sources.tasks(keys))
+
+    async def _in_all(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what this process is answered, where every process that asks does the same.
+
+        Raises:
+            GrpoError: the environment fails in one of them; then all of them raise.
+        """
+        answer: T | None = None
+        failure = ""
+        try:
+            with kept_random_states():
+                answer = await ask()
+        except GrpoError as error:
+            failure = str(error)
+        failures = self._actor.ranks.gather_values(failure) if self._is_shared else [failure]
+        if message := next(filter(None, failures), ""):
+            raise GrpoError(message)
+        return cast("T", answer)
 
     def _source(self, name: str) -> Source:
         """Return the environment of the run with this name."""
