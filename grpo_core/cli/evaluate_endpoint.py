@@ -6,12 +6,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-from grpo_core.bridges.endpoint.evaluation import EndpointEvaluation
 from grpo_core.bridges.endpoint.opening import SUBJECT, open_evaluation
 from grpo_core.bridges.endpoint.types import (
     Evaluated,
@@ -32,6 +31,9 @@ from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.thoughts import chosen_tags
 from grpo_core.verify.sources import Sources
+
+if TYPE_CHECKING:
+    from grpo_core.bridges.endpoint.evaluation import EndpointEvaluation
 
 _KEY_VARIABLE = "OPENAI_API_KEY"
 _FIELDS = {

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -20,7 +20,7 @@ from grpo_core.protocol.thoughts import DEFAULT_TAGS, split_thoughts
 from grpo_core.report.inspect_log import samples_of
 from grpo_core.report.rescoring import saved_rollout
 from grpo_core.report.terminal.texts import group_text
-from grpo_core.runs.attempts import Fields, group_line, rollout_lines
+from grpo_core.runs.attempts import Fields, group_line, group_lines
 from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.cache import verdict_key
 from grpo_core.verify.checks import BrokenContractError, check_reply, check_verdict
@@ -264,9 +264,15 @@ def test_messages_without_thoughts_are_written_as_ever() -> None:
     assert Message("user", "hi").to_json() == {"role": "user", "content": "hi"}
 
 
+def attempt_lines(group: Group[Any]) -> list[dict[str, Any]]:
+    """Return the lines of the attempts of a group in the log."""
+    _, *attempts = group_lines(1, group, None, Fields())
+    return attempts
+
+
 def test_a_log_keeps_thoughts_and_one_without_them_still_reads() -> None:
     group = Group(TASK, [Rollout(MESSAGES)], [Verdict({"exact": Reward(1.0)})])
-    (line,) = json.loads(json.dumps(list(rollout_lines(group))))
+    (line,) = json.loads(json.dumps(list(attempt_lines(group))))
     assert line["messages"][2] == {"role": "assistant", "content": "3", "thoughts": "It is 3."}
     assert saved_rollout(line) == Rollout(MESSAGES)
     for message in line["messages"]:
@@ -289,7 +295,7 @@ def test_a_verdict_of_other_thoughts_is_not_taken_from_the_cache() -> None:
 
 def test_thoughts_are_shown_before_what_was_said_after_them() -> None:
     group = Group(TASK, [Rollout(MESSAGES[2:3])], [Verdict({"exact": Reward(1.0)})])
-    (line,) = rollout_lines(group)
+    (line,) = attempt_lines(group)
     shown = group_text(
         {**group_line(group, Fields()), "step": 1, "split": "train", "number": 0}
         | {"rollouts": [{**line, "advantage": 0.0}]},
@@ -300,7 +306,7 @@ def test_thoughts_are_shown_before_what_was_said_after_them() -> None:
 
 def test_a_log_of_inspect_has_thoughts_as_reasoning() -> None:
     group = Group(TASK, [Rollout(MESSAGES[2:3])], [Verdict({"exact": Reward(1.0)})])
-    (line,) = rollout_lines(group)
+    (line,) = attempt_lines(group)
     data = {**group_line(group, Fields()), "step": 1, "split": "train", "number": 0}
     (sample,) = samples_of({**data, "rollouts": [{**line, "advantage": 0.0}]}, "m")
     assert sample["messages"][-1]["content"] == [

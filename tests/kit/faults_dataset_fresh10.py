@@ -6,7 +6,7 @@ from pathlib import Path
 
 from catalogue import fault
 
-from grpo_env_dataset.env import Config, Dataset
+from grpo_env_dataset.env import Dataset, DatasetConfig
 
 ROWS = str(Path(__file__).with_name("rows_fresh10.jsonl"))
 REWARD = f"{Path(__file__).with_name('rewards_fresh10.py')}:minutes_under_way"
@@ -14,12 +14,14 @@ REWARD = f"{Path(__file__).with_name('rewards_fresh10.py')}:minutes_under_way"
 
 def _with_log() -> Dataset:
     return FerryWithItsLog(
-        Config(path=ROWS, prompt="{current} {question}\nFrom the log: {log}", reward="number")
+        DatasetConfig(
+            path=ROWS, prompt="{current} {question}\nFrom the log: {log}", reward="number"
+        )
     )
 
 
 def _without_current() -> Dataset:
-    return FerryQuestionAlone(Config(path=ROWS, prompt="{question}", reward=REWARD))
+    return FerryQuestionAlone(DatasetConfig(path=ROWS, prompt="{question}", reward=REWARD))
 
 
 @fault("the user's prompt holds the answer", "task.secret", build=_with_log)

@@ -11,7 +11,7 @@ from faults_dataset import REWARDS, ROWS
 
 from grpo_core import Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
-from grpo_env_dataset.env import Config, Dataset
+from grpo_env_dataset.env import Dataset, DatasetConfig
 
 Turns = Sequence[Message]
 
@@ -228,7 +228,7 @@ class OwnCalculator(Scales):
 
 
 class _Rows(Dataset):
-    settings: Any = Config(path=str(ROWS))
+    settings: Any = DatasetConfig(path=str(ROWS))
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         super().__init__(self.settings if config is None else config, services)
@@ -236,14 +236,14 @@ class _Rows(Dataset):
 
 @honest("rows with a number as their answer")
 class RowsByNumber(_Rows):
-    settings = Config(path=str(ROWS), reward="number")
+    settings = DatasetConfig(path=str(ROWS), reward="number")
 
 
 @honest("rows with the same text as their answer, whatever its case")
 class RowsByText(_Rows):
-    settings = Config(path=str(ROWS))
+    settings = DatasetConfig(path=str(ROWS))
 
 
 @honest("rows with a reward function of the user's that is strict")
 class RowsByFunction(_Rows):
-    settings = Config(path=str(ROWS), reward=f"{REWARDS}:in_tags")
+    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:in_tags")

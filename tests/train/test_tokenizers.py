@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
-from grpo_core import Message, Rollout
+from grpo_core import Message
 from grpo_core.train.models import pieces
 from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.texts import Texts
@@ -69,8 +68,8 @@ def is_kept(kind: str, text: str) -> bool:
     return not (kind in SPACED and any(f"{token} " in text for token in (*SPECIAL, *TAGS)))
 
 
-def said(token_ids: tuple[int, ...], text: str) -> Rollout:
-    return replace(Rollout.of(text), token_ids=token_ids, messages=(Message("assistant", text),))
+def said(text: str) -> tuple[Message, ...]:
+    return (Message("assistant", text),)
 
 
 def test_what_sft_learns_is_what_the_template_gives(kind: str, texts: Texts) -> None:
@@ -87,7 +86,7 @@ def test_what_follows_an_answer_is_what_the_whole_dialogue_has(kind: str, texts:
         drawn = texts.encode_answer(PROMPT, text)
         whole = texts.encode((*PROMPT, Message("assistant", text), *MORE))
         for tokens in (drawn, drawn[:-1]):  # the second as after a stop string
-            reply = texts.encode_reply(said(tokens, text), PROMPT, MORE)
+            reply = texts.encode_reply(tokens, PROMPT, said(text), MORE)
             assert (*texts.encode(PROMPT), *tokens, *reply) == whole, text
         after = texts.encode_after(
             (*PROMPT, Message("assistant", text)), MORE, last=drawn[-1], tools=()
@@ -102,7 +101,7 @@ def test_what_follows_an_answer_to_raw_text_is_what_the_whole_has(
     raw = "Q: 1\nA:"
     for text in (" 5\n", "5.", " the\n"):
         drawn = texts.encode_answer(raw, text)[:-1]
-        tail = texts.encode_reply(said(drawn, text), raw, (Message("user", reply),))
+        tail = texts.encode_reply(drawn, raw, said(text), (Message("user", reply),))
         assert (*texts.encode(raw), *drawn, *tail) == texts.encode(raw + text + reply)
         assert texts.encode_text(reply, before=raw + text) == tuple(tail)
 
@@ -163,8 +162,8 @@ def test_an_end_token_that_is_written_out_in_characters_ends_nothing() -> None:
     characters = tuple(texts.tokenizer.convert_tokens_to_ids(c) for c in "a</s>b")
     assert EOS not in characters
     assert texts.decode(characters) == "a</s>b"
-    reply = texts.encode_reply(said((*characters, EOS), "a</s>b"), PROMPT, MORE)
-    plain = texts.encode_reply(said((*characters, EOS), "ab"), PROMPT, MORE)
+    reply = texts.encode_reply((*characters, EOS), PROMPT, said("a</s>b"), MORE)
+    plain = texts.encode_reply((*characters, EOS), PROMPT, said("ab"), MORE)
     assert reply == plain
 
 

@@ -24,7 +24,7 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group, TaskKey
+from grpo_core.protocol.types import Group
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.policy.causal import Policy
@@ -158,18 +158,11 @@ class DrawnActor:
 
 def method(config: RunConfig, policy: Policy, seed: int) -> Grpo:
     sources = Sources.of(config, {"letters": Parted()})
-    built = Grpo(
+    return Grpo(
         config,
         sources,
         make_actor=lambda need_reference: DrawnActor(config, sources, policy, seed),
     )
-
-    async def deal(_: Sources, count: int, *, step: int) -> list[Task[Any]]:
-        keys = [TaskKey("letters", "train", index, 0) for index in range(count)]
-        return [Task(key, "letters:", "a") for key in keys]
-
-    built.stream.deal = deal  # type: ignore[method-assign]
-    return built
 
 
 def assert_ranked(found: Grpo, rewards: Rewards, advantage_PG: Tensor) -> None:
