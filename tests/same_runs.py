@@ -12,9 +12,8 @@ appear once something is learned.
 Each case is run by the command line of both checkouts, one after the other. Compared are the lines
 of metrics.jsonl (without times, memory and `kind`) and, of every attempt in rollouts.jsonl, the
 task's key and draw, messages, rewards, whether it passed, the answer, whether there was an error,
-and the advantage; token ids and log-probabilities, which the log does not hold, are written beside
-it by a wrapper around the function that logs. Texts of notes and errors, details and fingerprints
-may differ.
+the advantage, and the policy's token ids and log-probabilities (`log.tokens`). Texts of notes and
+errors, details and fingerprints may differ.
 """
 
 from __future__ import annotations
