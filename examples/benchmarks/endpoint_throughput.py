@@ -86,7 +86,7 @@ async def direct_round(actor: Any, options: argparse.Namespace) -> tuple[float, 
 
 
 async def served_round(driver: subprocess.Popen[str]) -> tuple[float, int]:
-    """Let the clients send the requests of a round, and return the seconds and tokens."""
+    """Make the clients send the requests of a round; return the seconds and tokens."""
     assert driver.stdin is not None
     assert driver.stdout is not None
     driver.stdin.write("go\n")

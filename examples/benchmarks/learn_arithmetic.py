@@ -56,7 +56,7 @@ class Result:
 
     @property
     def met(self) -> bool:
-        """Whether the run meets its bar."""
+        """Return whether the run meets its bar."""
         if "control" in self.name:
             return self.exact.low <= 0
         in_time = not bf16_units() or (self.minutes or 0) < MOST_MINUTES

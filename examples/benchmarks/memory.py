@@ -23,7 +23,7 @@ from grpo_core.train.policy.memory_estimate import TOLERANCE
 
 
 class Long(Environment[str]):
-    """Has prompts of about 500 tokens of digits, and gives every completion a random reward."""
+    """Ask prompts of about 500 tokens of digits, and give every completion a random reward."""
 
     parts: ClassVar[Mapping[str, float]] = {"length": 1.0}
     max_new_tokens = 64

@@ -125,7 +125,7 @@ class Grpo:
 
     @asynccontextmanager
     async def collecting(self) -> AsyncIterator[None]:
-        """Give up at the end what was sampled for steps that have not come."""
+        """Discard at the end the rollouts that were sampled for later steps."""
         try:
             yield
         finally:

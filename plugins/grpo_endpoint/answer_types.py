@@ -125,6 +125,6 @@ class Models(TypedDict):
 
 
 class Health(TypedDict):
-    """Says that the server is there."""
+    """Tell a client that the server is running."""
 
     status: Literal["ok"]

@@ -160,7 +160,7 @@ class VariesByItsKey(Hunt):
         return replies and (Message("user", f"{word}, {replies[0].content}"),)
 
 
-@honest("a dialogue ends at the first word that is no number, with nothing")
+@honest("a dialogue ends at the first word that is not a number, with nothing")
 class EndsAtNonsense(Hunt):
     async def reply(self, task: Task[int], messages: Turns) -> Turns | None:
         if self.guessed(messages[-1].content) is None:

@@ -35,7 +35,7 @@ _AT_ONCE = 32
 """Attempts that are verified at the same time."""
 
 Progress = Callable[[int, int], None]
-"""Is told how many attempts were judged, and how many there are so far."""
+"""Receives how many attempts were judged, and how many there are so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a strategy is: a cheap way of answering, and the answers that it gives to some tasks."""
+"""Define a strategy: a cheap way of answering, and the answers that it gives to some tasks."""
 
 from __future__ import annotations
 

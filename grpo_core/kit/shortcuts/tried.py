@@ -1,4 +1,4 @@
-"""What strategies were paid, and which of them are shortcuts."""
+"""Compute what each strategy earns, and tell which of them are shortcuts."""
 
 from __future__ import annotations
 
