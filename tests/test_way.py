@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name("way.py")
-MOST = {"functions": 75, "files": 34, "shapes": 16}
+MOST = {"functions": 60, "files": 30, "shapes": 12}
 """What a commit may lower, and must not raise without saying why."""
 
 

@@ -13,7 +13,7 @@ from parity_float64 import Weights, weights_of
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-from grpo_core.protocol.types import Reward, Rollout, Verdict
+from grpo_core.protocol.types import Group, Reward, Rollout, Task, TaskKey, Verdict
 
 PROMPTS, GROUP, BUDGET = 4, 4, 10
 ROWS = PROMPTS * GROUP
@@ -52,8 +52,8 @@ class Batch:
         """Return the number of trainable tokens of each completion."""
         return [sum(rollout.trainable) for rollout in self.rollouts]
 
-    def verdicts(self) -> list[list[Verdict]]:
-        """Return the verdicts as an environment would give them."""
+    def groups(self) -> list[Group[None]]:
+        """Return the groups with the verdicts that an environment would give."""
         verdicts = [
             Verdict(error="not scored")
             if None in parts
@@ -65,7 +65,11 @@ class Batch:
             )
             for parts in zip(*self.part_KB, strict=True)
         ]
-        return [verdicts[i : i + GROUP] for i in range(0, ROWS, GROUP)]
+        task = Task(TaskKey("parity", "train", 0), "?", None)
+        return [
+            Group(task, rollouts, verdicts[i * GROUP : (i + 1) * GROUP])
+            for i, rollouts in enumerate(self.rollouts_PG)
+        ]
 
     def for_trl(self) -> dict[str, Any]:
         """Return the batch as trl_parity_side.py reads it."""

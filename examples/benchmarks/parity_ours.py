@@ -107,9 +107,10 @@ class Ours:
 
     def _rows(self, config: RunConfig, batch: Batch, updater: Updater) -> list[list[Row]]:
         """Return the rows of each optimizer step, as `Grpo.collect` makes them."""
-        batch_rewards = rewards(batch.verdicts())
+        groups = batch.groups()
+        batch_rewards = rewards(groups)
         return collate(
-            batch.rollouts_PG,
+            groups,
             advantages(batch_rewards, config.advantage),
             batch_rewards.scored_PG,
             aggregation=config.loss.aggregation,

@@ -61,7 +61,7 @@ def write_run(folder: RunFolder, rollouts: int, characters: int) -> None:
         task = Task(key, (Message("user", " ".join(rng.choices(WORDS, k=50))),), None)
         attempts = [Rollout((Message("assistant", text),)) for text in texts]
         fields = Fields(number=number % GROUPS)
-        folder.rollouts(step, Group(task, attempts, verdicts), [0.1] * ATTEMPTS, fields)
+        folder.rollouts(step, Group(task, attempts, verdicts, [0.1] * ATTEMPTS), fields)
         if number % GROUPS == 0:
             folder.metrics({"step": step, "kind": "step", "reward/mean": rng.random()})
             folder.compress_logs(above_bytes=64e6)

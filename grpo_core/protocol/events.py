@@ -67,11 +67,10 @@ class BatchCollected:
     """The number of the step, from 1."""
     groups: Sequence[Group[Any]] = ()
     """All groups that were sampled, also those that are not trained on; () for `grpo sft`."""
-    advantages: Sequence[Sequence[float | Sequence[float]]] | None = None
-    """The advantages of the rollouts of each group, or of each turn of these; 0 where a rollout is
-    not trained on. None: the method rolls nothing out."""
     chosen: Sequence[int] = ()
     """The numbers, in `groups`, of those that are trained on."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What is known of the metrics of the step."""
 
 
 @dataclass(frozen=True, slots=True)

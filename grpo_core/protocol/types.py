@@ -510,3 +510,6 @@ class Group(Generic[Data]):
     """The attempts."""
     verdicts: Sequence[Verdict] = ()
     """The verdicts of the rollouts, in the same order."""
+    advantages: Sequence[float | Sequence[float]] | None = None
+    """The advantages of the rollouts, or of each turn of these; 0 where a rollout is not trained
+    on. None: they are not computed, as before a step has all its verdicts and in evaluations."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from grpo_core.protocol.types import Group, Rollout, Segment, TaskKey, Verdict
-from grpo_core.runs.documents import is_too_large
-from grpo_core.runs.lines import JsonObject, shallow
+from grpo_core.runs.documents import is_deeper, is_too_large
+from grpo_core.runs.lines import DEEPEST, JsonObject, finite
 
 _RETURNED_LIMIT = 10_000
 """The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
@@ -113,7 +113,8 @@ def shortened(line: JsonObject) -> JsonObject:
 
 def line_text(line: JsonObject) -> str:
     """Return a line as JSON that can be read again, shortened only if nothing else helps."""
-    line = shallow(line)
+    if is_deeper(line, DEEPEST):
+        line = finite(line)
     text = json.dumps(line, default=str)
     return json.dumps(shortened(line), default=str) if is_too_large(text.encode()) else text
 
@@ -145,28 +146,6 @@ def _token_fields(segment: Segment, turns: Sequence[int]) -> JsonObject:
 def _nine_digits(values: Sequence[float]) -> list[float]:
     """Return the values with nine significant digits, which tell every float32 apart."""
     return [float(f"{value:.9g}") for value in values]
-
-
-def group_lines(
-    step: int,
-    group: Group[Any],
-    advantages: Sequence[float | Sequence[float]] | None,
-    fields: Fields,
-) -> Iterator[JsonObject]:
-    """Yield the line of a group and those of its rollouts; see `RunFolder.rollouts`."""
-    key, draw = group.task.key, group.task.draw
-    if fields.texts:
-        yield {"step": step, **group_line(group, fields)}
-    pairs = zip(group.rollouts, group.verdicts, strict=True)
-    for number, (rollout, verdict) in enumerate(pairs):
-        line = attempt_line(key, draw, number, rollout, verdict)
-        yield {
-            "step": step,
-            "group": fields.number,
-            **(line if fields.texts else without_texts(line)),
-            **(token_fields(rollout) if fields.tokens else {}),
-            "advantage": None if advantages is None else advantages[number],
-        }
 
 
 def attempt_line(

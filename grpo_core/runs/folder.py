@@ -23,9 +23,11 @@ from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
     attempt_line,
-    group_lines,
+    group_line,
     line_text,
+    token_fields,
     update_line,
+    without_texts,
 )
 from grpo_core.runs.documents import CONFIG_BYTES, read_document
 from grpo_core.runs.files import UnsafeFileError, is_folder, names_in
@@ -211,20 +213,30 @@ class RunFolder:
         self,
         step: int,
         group: Group[Any],
-        advantages: Sequence[float | Sequence[float]] | None = None,
         fields: Fields = _ALL_FIELDS,
     ) -> None:
         """Append the line of a group and those of its rollouts to rollouts.jsonl.
 
         Args:
             step: the training step.
-            group: the rollouts of one task with their verdicts.
-            advantages: the advantage of each rollout of the group, or those of its turns; None for
-                an evaluation.
+            group: the rollouts of one task with their verdicts and, unless they are those of an
+                evaluation, their advantages.
             fields: what the lines hold.
         """
-        for line in group_lines(step, group, advantages, fields):
-            self._logs["rollouts.jsonl"].append(line_text(line))
+        log, key, draw = self._logs["rollouts.jsonl"], group.task.key, group.task.draw
+        if fields.texts:
+            log.append(line_text({"step": step, **group_line(group, fields)}))
+        pairs = zip(group.rollouts, group.verdicts, strict=True)
+        for number, (rollout, verdict) in enumerate(pairs):
+            line = attempt_line(key, draw, number, rollout, verdict)
+            line = {
+                "step": step,
+                "group": fields.number,
+                **(line if fields.texts else without_texts(line)),
+                **(token_fields(rollout) if fields.tokens else {}),
+                "advantage": None if group.advantages is None else group.advantages[number],
+            }
+            log.append(line_text(line))
 
     def updated(self, step: int, number: int, values: TokenValues) -> None:
         """Append to rollouts.jsonl what the update knows of the tokens of a group.

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
-from grpo_core.runs.documents import is_deeper, parse_json
+from grpo_core.runs.documents import parse_json
 from grpo_core.runs.files import UnsafeFileError, lines_of, open_to_change, open_to_read
 
 JsonObject = dict[str, Any]
 _FIRST_FIELD = b'{"step": '
 """How each line of rollouts.jsonl begins."""
-_DEEPEST = 100
+DEEPEST = 100
 """Most levels of lists and objects in what is written or shown."""
 _REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable for this user"),
@@ -160,19 +160,13 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path} cannot be read: {reason}; {advice}, or name another run"
 
 
-def shallow(line: JsonObject) -> JsonObject:
-    """Return a line that can be read again: what a policy nested too deeply becomes a text."""
-    limited: JsonObject = finite(line) if is_deeper(line, _DEEPEST) else line
-    return limited
-
-
-def finite(value: Any, *, levels: int = _DEEPEST) -> Any:
+def finite(value: Any, *, levels: int = DEEPEST) -> Any:
     """Return a copy of the value in which None replaces NaN and infinities, which JSON lacks.
 
     What is nested deeper than `levels` levels, as only nonsense is, is replaced by a text.
     """
     if isinstance(value, (Mapping, list, tuple)) and not levels:
-        return f"nested more than {_DEEPEST} levels deep"
+        return f"nested more than {DEEPEST} levels deep"
     if isinstance(value, Mapping):
         return {key: finite(item, levels=levels - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -335,16 +335,15 @@ class Actor:
         Returns:
             The attempts, and the least probability mass that was kept in any draw of any process.
         """
-        started = self.ranks.share(
-            start_attempts(
-                tasks_P,
-                attempts,
-                policy=self.policy,
-                budgets=self.budgets,
-                dealt=dealt,
-                seed=self.config.seed,
-                step=step,
-            )
+        started = start_attempts(
+            tasks_P,
+            attempts,
+            policy=self.policy,
+            budgets=self.budgets,
+            dealt=dealt,
+            seed=self.config.seed,
+            step=step,
+            places=set(self.ranks.share(range(len(tasks_P) * attempts))),
         )
         dialogues = Dialogues(
             self.policy,

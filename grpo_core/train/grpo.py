@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Group, Task, TaskKey
 from grpo_core.train.actor import WAIT, Actor
 from grpo_core.train.algorithm.advantages import Advantage, advantages, pods
@@ -38,7 +40,7 @@ from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.rollout.tasks import TaskStream, draw_number, total_steps
 from grpo_core.train.run.measure import decoded_together
-from grpo_core.train.run.method import Batch, Clock
+from grpo_core.train.run.method import Clock, Rows
 from grpo_core.train.run.metrics import (
     advantage_metrics,
     group_metrics,
@@ -50,21 +52,6 @@ from grpo_core.verify.sources import Sources
 
 TRAINER_WAIT = "trainer_wait"
 """Name of the phase in which the trainer waits for rollouts."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolledOut:
-    """Hold the judged groups of a step, before their advantages."""
-
-    groups: Sequence[Group[Any]]
-    """All groups that were sampled."""
-    chosen_P: Tensor
-    """Indices into `groups` of those that are trained on."""
-    end: int
-    """Number of the prompt after the last one."""
-    clock: Clock
-    """Measures the phases."""
-    metrics: Mapping[str, float]
 
 
 class Grpo:
@@ -113,7 +100,7 @@ class Grpo:
             ranks=self.actor.ranks,
         )
         self.stream = TaskStream(config, sources)
-        self._queue: RolloutQueue[RolledOut] | None = None
+        self._queue: RolloutQueue[BatchCollected] | None = None
         """The rollouts of the next steps, with `pipeline.max_staleness` above 0."""
         buffer = config.advantage.overlong_buffer
         for source in sources.trained:
@@ -131,26 +118,26 @@ class Grpo:
         finally:
             await self._give_up()
 
-    async def collect(self, step: int) -> Batch:
+    async def collect(self, step: int, clock: Clock) -> tuple[BatchCollected, Rows]:
         """Roll out groups, get their verdicts and compute their advantages.
 
         With `pipeline.max_staleness` above 0 the rollouts have been made, or begun, before.
         """
-        config, clock = self.actor.config, Clock()
+        config = self.actor.config
         if not config.pipeline.max_staleness:
-            rolled = await self._roll_out(step, start=self.stream.position, clock=clock)
+            batch = await self._roll_out(step, start=self.stream.position, clock=clock)
         else:
             self._queue = self._queue or self._make_queue()
-            rolled = await self._queue.next(step, start=self.stream.position)
+            batch = await self._queue.next(step, start=self.stream.position)
             clock.lap(TRAINER_WAIT)
             if self.actor.stop.is_made:  # this is the last step
                 await self._give_up()
-        self.stream.position = rolled.end
-        groups, chosen_P = rolled.groups, rolled.chosen_P
-        batch_rewards = await self.rewards([groups[p] for p in chosen_P.tolist()])
+        self.stream.position += len(batch.groups)
+        chosen = [batch.groups[number] for number in batch.chosen]
+        batch_rewards = await self.rewards(chosen)
         advantage = self.advantages(batch_rewards)
         rows = collate(
-            [groups[p].rollouts for p in chosen_P.tolist()],
+            chosen,
             advantage,
             batch_rewards.scored_PG,
             aggregation=config.loss.aggregation,
@@ -162,27 +149,22 @@ class Grpo:
             skip_dead=self.updater.only_advantages,
         )
         metrics = {
-            **rolled.metrics,
+            **batch.metrics,
             **advantage_metrics(advantage, batch_rewards.counted(advantage)),
             "tokens/trained": float(
                 sum(sum(row.segment.trainable) for step_rows in rows for row in step_rows)
             ),
         }
-        if config.pipeline.max_staleness:
-            metrics |= staleness_metrics(groups, version=step - 1) | rolled.clock.phases(WAIT)
-        return Batch(
-            step,
-            rows,
-            clock,
-            groups,
-            _logged(groups, chosen_P, advantage),
-            metrics,
-            chosen=chosen_P.tolist(),
+        advantages_P = _by_group(batch.groups, batch.chosen, advantage)
+        groups = tuple(
+            replace(group, advantages=advantages_G)
+            for group, advantages_G in zip(batch.groups, advantages_P, strict=True)
         )
+        return replace(batch, groups=groups, metrics=MappingProxyType(metrics)), rows
 
     async def _roll_out(
         self, step: int, *, start: int, clock: Clock, turn: Turn | None = None
-    ) -> RolledOut:
+    ) -> BatchCollected:
         """Sample and judge the groups of a step; without whitening, these need no weights.
 
         Args:
@@ -193,7 +175,8 @@ class Grpo:
         config, sources = self.actor.config, self.actor.sources
         sources.forget_stats()
         refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
-        kept_mass, end, draw = 1.0, start, draw_number(config.seed, step)
+        groups: list[Group[Any]] = []
+        kept_mass, draw = 1.0, draw_number(config.seed, step)
         unasked = unasked_total = 0
         dealt: Counter[TaskKey] = Counter()
 
@@ -202,14 +185,13 @@ class Grpo:
             if turn is not None and phase == "sync":
                 turn.take_weights()
             if turn is not None and phase == "rollout" and refill.is_last_round:
-                turn.pass_on(end)
+                turn.pass_on(start + len(groups) + len(tasks_P))
 
         while refill.missing:
             unasked_before = self.stream.skips.total
             tasks_P = await self.stream.deal(
-                sources, end, refill.missing, draw=draw, askable=self.actor.askable
+                sources, start + len(groups), refill.missing, draw=draw, askable=self.actor.askable
             )
-            end += len(tasks_P)
             unasked_total = self.stream.skips.total
             unasked += unasked_total - unasked_before
             new_groups, least_mass = await self.actor.sample_and_verify(
@@ -222,12 +204,11 @@ class Grpo:
             )
             kept_mass = min(kept_mass, least_mass)
             judged_rewards = self._comparable(self._judged(new_groups))
-            refill.add(new_groups, self.advantages(judged_rewards, whiten=False))
-        if turn is not None:
-            turn.pass_on(end)
-        groups, chosen_P = refill.groups, refill.chosen()
+            refill.add(self.advantages(judged_rewards, whiten=False))
+            groups += new_groups
+        chosen = refill.chosen()
         hit_rate = sources.cache_hit_rate()
-        refilled = float(len(groups) - len(chosen_P))
+        refilled = float(len(groups) - len(chosen))
         metrics = {
             **group_metrics(
                 groups,
@@ -239,12 +220,15 @@ class Grpo:
             **({"prompts/unasked": float(unasked)} if unasked_total else {}),
             "sampling/kept_mass": kept_mass,
         }
-        return RolledOut(groups, chosen_P, end, clock, metrics)
+        if turn is not None:
+            turn.pass_on(start + len(groups))
+            metrics |= staleness_metrics(groups, version=step - 1) | clock.phases(WAIT)
+        return BatchCollected(step, tuple(groups), tuple(chosen), MappingProxyType(metrics))
 
-    def _make_queue(self) -> RolloutQueue[RolledOut]:
+    def _make_queue(self) -> RolloutQueue[BatchCollected]:
         """Return the queue of the asynchronous pipeline, in which nothing is begun yet."""
 
-        async def roll_out(turn: Turn) -> RolledOut:
+        async def roll_out(turn: Turn) -> BatchCollected:
             clock = Clock(turn.since)
             clock.lap(WAIT)
             return await self._roll_out(turn.step, start=turn.start, clock=clock, turn=turn)
@@ -260,26 +244,23 @@ class Grpo:
         if queue is not None:
             await queue.close()
 
-    async def update(self, batch: Batch) -> dict[str, float]:
+    async def update(self, batch: BatchCollected, rows: Rows, clock: Clock) -> dict[str, float]:
         """Take the optimizer steps of a batch, in the policy's thread."""
         policy, updater = self.actor.policy, self.updater
         beta = updater.beta
         attempts = self.actor.config.prompts_per_step * self.actor.config.group_size
-
-        def compute() -> dict[str, float]:
-            metrics = updater.update(batch.rows)
-            updater.adapt(metrics["kl"], attempts=attempts)
-            policy.reference.refresh(self.actor.config.kl, batch.step)
-            return metrics
-
         if self._queue is not None:
-            batch.clock.lap("update")
+            clock.lap("update")
             await self._queue.weights_taken()
         async with self.actor.changing_weights(batch.step):
             if self._queue is not None:
-                batch.clock.lap(TRAINER_WAIT)
-            update_metrics = await policy.thread.run(compute)
-        batch.clock.lap("update")
+                clock.lap(TRAINER_WAIT)
+            update_metrics = await policy.thread.run(lambda: updater.update(rows))
+            updater.adapt(update_metrics["kl"], attempts=attempts)
+            await policy.thread.run(
+                lambda: policy.reference.refresh(self.actor.config.kl, batch.step)
+            )
+        clock.lap("update")
         curriculum_metrics = self.stream.curriculum.add(batch.groups)
         if self._queue is not None:
             self._queue.trained(batch.step)
@@ -289,7 +270,7 @@ class Grpo:
             **curriculum_metrics,
             "beta": beta,
             "steps/skipped_nonfinite": updater.skipped,
-            **batch.clock.metrics(),
+            **clock.metrics(),
             "memory/peak_mb": peak_memory_mb(policy.device),
         }
 
@@ -380,21 +361,21 @@ class Grpo:
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
 
 
-def _logged(
-    groups: Sequence[Group[Any]], chosen_P: Tensor, advantage: Tensor
-) -> list[list[float | list[float]]]:
-    """Return the advantages of the rollouts of all groups; 0 in groups that were not chosen.
+def _by_group(
+    groups: Sequence[Group[Any]], chosen: Sequence[int], advantage: Tensor
+) -> list[tuple[float | tuple[float, ...], ...]]:
+    """Return the advantages of the rollouts of each group; 0 in those that were not chosen.
 
     If there is one for each turn, a rollout has as many as the policy had turns in it.
     """
     values = advantage.new_zeros(len(groups), *advantage.shape[1:])
-    values[chosen_P] = advantage
+    values[list(chosen)] = advantage
     if advantage.dim() == 2:
-        return values.tolist()
+        return list(map(tuple, values.tolist()))
     return [
-        [
-            value_T[: rollout.turns]
+        tuple(
+            tuple(value_T[: rollout.turns])
             for rollout, value_T in zip(group.rollouts, value_GT, strict=True)
-        ]
+        )
         for group, value_GT in zip(groups, values.tolist(), strict=True)
     ]

@@ -16,6 +16,7 @@ from typing import Any, cast
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Message, Script, Segment, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
@@ -25,7 +26,7 @@ from grpo_core.train.rollout.completions import prompt_tokens
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps
 from grpo_core.train.run.measure import decoded_together
-from grpo_core.train.run.method import Batch, Clock
+from grpo_core.train.run.method import Clock, Rows
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.playing import play
@@ -82,9 +83,8 @@ class Sft:
         """Return a context that does nothing: examples need no work ahead of their step."""
         return nullcontext()
 
-    async def collect(self, step: int) -> Batch:
+    async def collect(self, step: int, clock: Clock) -> tuple[BatchCollected, Rows]:
         """Take the next examples."""
-        clock = Clock()
         examples = await self._batch(self.stream.position, step)
         self.stream.position += self.actor.config.sft.batch_size
         segments = [self._segment(example) for example in examples]
@@ -107,23 +107,23 @@ class Sft:
             "tokens/trained": float(token_count),
         }
         clock.lap("examples")
-        return Batch(step, [rows] if rows else [], clock, metrics=metrics)
+        return BatchCollected(step, metrics=metrics), [rows] if rows else []
 
-    async def update(self, batch: Batch) -> dict[str, float]:
+    async def update(self, batch: BatchCollected, rows: Rows, clock: Clock) -> dict[str, float]:
         """Take an optimizer step towards the answers, in the policy's thread."""
 
         def compute() -> dict[str, float]:
             with self._dropout():
-                return self.updater.update(batch.rows)
+                return self.updater.update(rows)
 
         async with self.actor.changing_weights(batch.step):
             update_metrics = await self.actor.policy.thread.run(compute)
-        batch.clock.lap("update")
+        clock.lap("update")
         return {
             **{name: update_metrics[name] for name in ("loss", "entropy", "grad_norm", "lr")},
             **batch.metrics,
             "steps/skipped_nonfinite": self.updater.skipped,
-            **batch.clock.metrics(),
+            **clock.metrics(),
             "memory/peak_mb": peak_memory_mb(self.actor.policy.device),
         }
 

@@ -29,7 +29,7 @@ from grpo_core.protocol.types import (
     TaskKey,
     Verdict,
 )
-from grpo_core.verify.thought_notes import with_thought_note
+from grpo_core.verify.thought_notes import note_on, with_note
 
 NOT_TEXT = "half of a surrogate pair"
 """What a message says of a reply that cannot be encoded."""
@@ -191,7 +191,9 @@ def check_verdict(
         raise BrokenContractError(
             f"the verdict's answer is {_describe_type(checked.answer)}; it must be a str or None"
         )
-    return checked if rollout is None else with_thought_note(checked, rollout)
+    # One that passed gets no note: its environment does not look for an answer in the last turn.
+    note = "" if rollout is None or checked.passed else note_on(rollout)
+    return with_note(checked, note) if note else checked
 
 
 async def awaited(value: object, method: str) -> Any:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Self, TypeVar
 
 from grpo_core.calls.deadline import within
@@ -244,9 +245,11 @@ class Verifier:
             The verdict, with the run's weights.
         """
         if self._groups is None:
-            return self._counted(await self._rollouts.judge(task, rollout, ways))
-        ((verdict,),) = await self._groups.judge([Group(task, (rollout,))])
-        return self._counted(verdict)
+            verdict = await self._rollouts.judge(task, rollout, ways)
+        else:
+            ((verdict,),) = await self._groups.judge([Group(task, (rollout,))])
+        self.stats.count(verdict)
+        return reweigh(verdict, self.weights) if self.weights else verdict
 
     async def verify(
         self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
@@ -263,7 +266,11 @@ class Verifier:
         groups = zip(tasks_P, rollouts_PG, strict=True)
         if self._groups is not None:
             verdicts_PG = await self._groups.judge([Group(*group) for group in groups])
-            return [[self._counted(verdict) for verdict in verdicts] for verdicts in verdicts_PG]
+            for verdict in chain.from_iterable(verdicts_PG):
+                self.stats.count(verdict)
+            if not self.weights:
+                return verdicts_PG
+            return [[reweigh(verdict, self.weights) for verdict in row] for row in verdicts_PG]
         places = [(task, rollout) for task, rollouts in groups for rollout in rollouts]
         verdicts = iter(await asyncio.gather(*(self.judge(*place) for place in places)))
         return [[next(verdicts) for _ in rollouts] for rollouts in rollouts_PG]
@@ -387,13 +394,6 @@ class Verifier:
             return None
         boot = boot_message(self.env, spec, overrides)
         return AnswerBlame(self.env, boot, self.settings, seconds=self._timeout_seconds)
-
-    def _counted(self, verdict: Verdict) -> Verdict:
-        """Count a verdict, and return it with the run's weights."""
-        self.stats.verdicts += 1
-        self.stats.errors += not verdict.scored
-        self.stats.raised += bool(verdict.raised)
-        return reweigh(verdict, self.weights) if self.weights else verdict
 
     async def _call(self, op: Op, task: Task[Any], *arguments: Any, check: Callable[[Any], T]) -> T:
         """Return the checked result of the environment's method `op`.

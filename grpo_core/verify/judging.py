@@ -49,6 +49,12 @@ class VerifyStats:
     cache_hits: int = 0
     """Verdicts that the cache held."""
 
+    def count(self, verdict: Verdict) -> None:
+        """Count a verdict."""
+        self.verdicts += 1
+        self.errors += not verdict.scored
+        self.raised += bool(verdict.raised)
+
     def reset(self) -> None:
         """Set all counts to 0."""
         self.verdicts = self.errors = self.raised = self.retried = 0

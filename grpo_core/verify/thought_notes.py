@@ -8,15 +8,8 @@ from grpo_core.protocol.thoughts import closing_tag
 from grpo_core.protocol.types import Rollout, Verdict
 
 
-def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
-    """Return a verdict whose first part notes that the last turn has no answer, if that is so.
-
-    No reward depends on the note. One that passed keeps its notes: its environment does not look
-    for an answer in the last turn.
-    """
-    note = _note_on(rollout)
-    if not note or verdict.passed or not verdict.scored or not verdict.rewards:
-        return verdict
+def with_note(verdict: Verdict, note: str) -> Verdict:
+    """Return a verdict whose first part has a note on the last turn; no reward depends on it."""
     name, part = next(iter(verdict.rewards.items()))
     if part.note.startswith(note):  # of a cached verdict
         return verdict
@@ -24,7 +17,7 @@ def with_thought_note(verdict: Verdict, rollout: Rollout) -> Verdict:
     return replace(verdict, rewards={**verdict.rewards, name: noted})
 
 
-def _note_on(rollout: Rollout) -> str:
+def note_on(rollout: Rollout) -> str:
     """Return what is to be said of the last turn; "" if it has an answer, or no thoughts."""
     turn = rollout.last_turn
     if turn.content.strip() or turn.tool_calls or not (turn.thoughts or any(turn.thought_marks)):

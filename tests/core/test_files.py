@@ -54,7 +54,7 @@ def add(folder: RunFolder, step: int, texts: list[str], **fields: Any) -> None:
     rollouts = [Rollout((Message("assistant", text),)) for text in texts]
     verdicts = [Verdict({"exact": Reward(0.5)}, **fields) for _ in texts]
     folder.rollouts(
-        step, Group(Task(key, "Question", None), rollouts, verdicts), [0.0] * len(texts), Fields()
+        step, Group(Task(key, "Question", None), rollouts, verdicts, [0.0] * len(texts)), Fields()
     )
 
 

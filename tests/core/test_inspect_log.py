@@ -67,7 +67,7 @@ def run(tmp_path: Path) -> Path:
     ]
     prompt = (Message("system", "Add."), Message("user", "1 + 2?"))
     task = Task(TaskKey("sums", "train", 5), prompt, None)
-    folder.rollouts(1, Group(task, rollouts, verdicts), [1.0, -1.0, 0.0], Fields(number=3))
+    folder.rollouts(1, Group(task, rollouts, verdicts, [1.0, -1.0, 0.0]), Fields(number=3))
     held_out = Task(TaskKey("sums", "eval", 0), "raw text", None)
     folder.rollouts(1, Group(held_out, rollouts[:1], verdicts[:1]))
     return folder.path

@@ -67,8 +67,12 @@ def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
     verdicts = [Verdict({"x": Reward(0.5, 2.0, "note")}, answer="\ud800"), Verdict.failed("broken")]
     RunFolder(tmp_path).rollouts(
         3,
-        Group(task, [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))], verdicts),
-        [1.0, 0.0],
+        Group(
+            task,
+            [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))],
+            verdicts,
+            [1.0, 0.0],
+        ),
     )
     first, second = RunFolder(tmp_path).rollout_lines()
     assert TaskKey(**first["key"]) == task.key

@@ -83,7 +83,7 @@ def test_whatever_a_verifier_sees_tells_cached_verdicts_apart(change: dict[str, 
 def logged(tmp_path: Path, *rollouts: Rollout) -> list[dict[str, Any]]:
     """Lines of the log of a run, which are those of `grpo eval` besides step and advantage."""
     group = Group(TASK, rollouts, [Verdict({"x": Reward(1.0)})] * len(rollouts))
-    RunFolder(tmp_path).rollouts(1, group, [0.0] * len(rollouts))
+    RunFolder(tmp_path).rollouts(1, replace(group, advantages=[0.0] * len(rollouts)))
     write_attempts(tmp_path / "attempts.jsonl", group)
     lines = list(RunFolder(tmp_path).rollout_lines())
     attempts = list(read_lines(tmp_path / "attempts.jsonl"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,8 @@ def run_of(tmp_path: Path, *rewards: Sequence[float]) -> Path:
     folder.start({"model": {"name": "m"}, "lora": {"enabled": True}, **sections})
     for number, values in enumerate(rewards):
         fields = Fields(number=number)
-        folder.rollouts(1, group(KEYS[number], values), [0.0] * len(values), fields)
+        one = replace(group(KEYS[number], values), advantages=[0.0] * len(values))
+        folder.rollouts(1, one, fields)
     return folder.path
 
 

@@ -17,7 +17,8 @@ from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Completion, Request, Sampler
-from grpo_core.protocol.types import Message, Rollout, Task
+from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
+from grpo_core.train.compute import batch as batches
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
@@ -31,6 +32,15 @@ from grpo_core.verify.conversation import Conversations
 from .tiny import tiny_model, tiny_tokenizer
 
 CPU = torch.device("cpu")
+
+
+def collate(
+    rollouts_PG: Sequence[Sequence[Rollout]], *others: Any, **settings: Any
+) -> list[list[Row]]:
+    """Return the rows of each optimizer step for rollouts of P prompts (see `batch.collate`)."""
+    task = Task(TaskKey("any", "train", 0), "?", None)
+    groups = [Group(task, rollouts) for rollouts in rollouts_PG]
+    return batches.collate(groups, *others, **settings)
 
 
 def sampled(policy: Policy, requests: Sequence[Request], **settings: Any) -> list[Completion]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,8 @@ def add_hostile_groups(folder: RunFolder, *, step: int) -> None:
         group(901, SCRIPT, ["twice", "twice"], [verdict(0.5), verdict(0.75)]),
     ]
     for number, one in enumerate(groups):
-        advantages = [0.5] * len(one.rollouts)
-        folder.rollouts(step, one, advantages, Fields(number=number))
+        one = replace(one, advantages=[0.5] * len(one.rollouts))
+        folder.rollouts(step, one, Fields(number=number))
     alarm = {
         "step": step,
         "name": "canary paid",
@@ -116,5 +117,5 @@ def add_rollouts(folder: RunFolder, count: int, *, step: int) -> None:
     for number in range(count // 8):
         texts = [f"attempt {number} {place} " + "word " * 40 for place in range(8)]
         verdicts = [verdict((number + place) % 9 / 8, answer=str(place)) for place in range(8)]
-        one = group(number, f"task {number}", texts, verdicts)
-        folder.rollouts(step + number // 50, one, [0.1] * 8, Fields(number=number % 50))
+        one = replace(group(number, f"task {number}", texts, verdicts), advantages=[0.1] * 8)
+        folder.rollouts(step + number // 50, one, Fields(number=number % 50))

@@ -30,14 +30,13 @@ from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 
-from .arrange import rolled_out, run_config, tiny_policy
+from .arrange import collate, rolled_out, run_config, tiny_policy
 from .tiny import save_tiny
 
 POLICY = tiny_policy()

@@ -26,12 +26,12 @@ from grpo_core.train.algorithm.losses import (
     truncated_importance,
 )
 from grpo_core.train.algorithm.rewards import Rewards
-from grpo_core.train.compute.batch import Row, collate
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.values import token_values
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.update.updater import Sums, Updater
 
-from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
+from .arrange import CPU, collate, micro_batches, random_rollouts, run_config, tiny_policy
 
 P, G = 3, 4
 REWARD_PG = torch.tensor(

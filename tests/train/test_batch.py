@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from grpo_core.protocol.types import Message, Rollout
-from grpo_core.train.compute.batch import Row, collate
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
 from grpo_core.train.compute.tree import size as tree_size
 
-from .arrange import micro_batches
+from .arrange import collate, micro_batches
 from .tiny import tiny_model
 
 CPU = torch.device("cpu")

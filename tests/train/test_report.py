@@ -12,6 +12,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
@@ -169,7 +170,7 @@ def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run:
     data = ReportData([open_run])
     before = data.answers["page"]({})["runs"][0]
     assert before["alarms"][0]["at"] == "5/train/0"
-    run.rollouts(6, group(7, "new", ["a"], [verdict(1.0)]), [0.0])
+    run.rollouts(6, replace(group(7, "new", ["a"], [verdict(1.0)]), advantages=[0.0]))
     after = data.answers["page"]({})["runs"][0]
     assert after["facets"]["rollouts"] == before["facets"]["rollouts"] + 1
     assert after["revision"] != before["revision"]
@@ -248,7 +249,7 @@ def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> N
     for number in range(30):
         texts = [f"I am certain, task {number}", f"task {number}", f"well, task {number}", "so"]
         one = group(number, "t", texts, [verdict(1.0), *[verdict(0.0)] * 3])
-        run.rollouts(9, one, [0.0] * 4)
+        run.rollouts(9, replace(one, advantages=[0.0] * 4))
     open_run.index.extend()
     phrases = forensics(open_run)["phrases"]["rows"]
     assert "i am certain ," in [row["phrase"] for row in phrases], phrases

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -321,7 +322,9 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
         shown(page, server.url, "#/groups?run=0&steps_from=50")
         assert "No group matches" in page.inner_text("main")
         page.evaluate("document.activeElement.blur()")
-        run.rollouts(50, group(3, "a new prompt", ["new"], [verdict(1.0)]), [0.0])
+        run.rollouts(
+            50, replace(group(3, "a new prompt", ["new"], [verdict(1.0)]), advantages=[0.0])
+        )
         page.wait_for_selector("table.groups", timeout=20_000)
         page.route("**/api/**", lambda route: route.abort())
         page.wait_for_selector("#live.bad", timeout=20_000)

@@ -7,6 +7,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
 ) -> None:
     texts = ["poor answer", "splendid answer", "middling answer"]
     verdicts = [verdict(0.0), verdict(1.0), verdict(0.5)]
-    run.rollouts(5, group(3, "the prompt", texts, verdicts), [-1.0, 1.0, 0.0])
+    run.rollouts(5, replace(group(3, "the prompt", texts, verdicts), advantages=[-1.0, 1.0, 0.0]))
     first, best, worst, newest, _, held_out = played(Dashboard(open_run), *"bwnss")
     assert "step 4 of 4, finished · held-out reward" in first
     for name in ("reward", "pass rate", "KL", "entropy", "tokens", "groups alive"):
@@ -132,7 +133,7 @@ def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -
             await pilot.pause()
             table = app.query_one("#groups", DataTable)
             before = table.row_count
-            run.rollouts(9, group(5, "new", ["fresh"], [verdict(1.0)]), [0.0])
+            run.rollouts(9, replace(group(5, "new", ["fresh"], [verdict(1.0)]), advantages=[0.0]))
             after_key = await pressed(app, pilot, "r")
             return before, table.row_count, after_key
 
@@ -160,7 +161,7 @@ def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
     monkeypatch.setattr("grpo_core.report.terminal.dashboard._SECONDS", 3600)
     log = run.path / "rollouts.jsonl"
     kept = log.read_bytes()
-    run.rollouts(5, group(3, "cut off", ["gone"], [verdict(1.0)]), [0.0])
+    run.rollouts(5, replace(group(3, "cut off", ["gone"], [verdict(1.0)]), advantages=[0.0]))
     app = Dashboard(open_run)
 
     async def play() -> tuple[str, str]:

@@ -17,11 +17,11 @@ from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import RolloutIndex
 from grpo_core.runs.index_place import index_path
-from grpo_core.train.compute.batch import Row, collate
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
 
-from .arrange import random_rollouts, run_config, tiny_policy
+from .arrange import collate, random_rollouts, run_config, tiny_policy
 from .killing import killed
 from .letters import Letters
 from .test_algorithm import spoken

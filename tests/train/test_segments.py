@@ -23,7 +23,7 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
-from grpo_core.train.compute.batch import Row, collate, passes
+from grpo_core.train.compute.batch import Row, passes
 from grpo_core.train.compute.tree import pack_trees
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.dialogue import Attempt
@@ -31,7 +31,7 @@ from grpo_core.train.run.metrics import group_metrics, segment_metrics
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Sums, Updater
 
-from .arrange import CPU, micro_batches, run_config, tiny_policy
+from .arrange import CPU, collate, micro_batches, run_config, tiny_policy
 from .spelling import PAID
 
 P, G, BUDGET = 3, 4, 17

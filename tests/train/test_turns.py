@@ -25,13 +25,12 @@ from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, rewards, shuffled
-from grpo_core.train.compute.batch import collate
 from grpo_core.train.run.measure import format_group
 from grpo_core.train.run.metrics import advantage_metrics
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Sums, Updater
 
-from .arrange import CPU, micro_batches, run_config, tiny_policy
+from .arrange import CPU, collate, micro_batches, run_config, tiny_policy
 from .letters import Letters
 from .test_algorithm import gradient as model_gradient
 from .test_algorithm import spoken
@@ -142,8 +141,8 @@ def test_a_group_is_dead_only_if_all_its_advantages_are_0() -> None:
     found = advantages(rewards(groups), TURNS)
     assert found[:2].tolist() == [[[0.0, 0.0], [0.0, 0.0]], [[0.0, -0.5], [0.0, 0.5]]]
     refill = Refill(wanted=2, refills=0)
-    refill.add(groups, found)
-    assert refill.chosen().tolist() == [1, 2]
+    refill.add(found)
+    assert refill.chosen() == [1, 2]
     (rows,) = collate(
         [group.rollouts for group in groups],
         found,
@@ -615,6 +614,6 @@ def test_the_log_of_a_run_has_what_each_turn_earned_and_its_advantage(
 
 
 def test_a_group_for_people_shows_the_advantage_of_each_turn() -> None:
-    text = format_group(3, judged([1.0, 2.0], [4.0]), [[-1.0, 2.0], [1.0]])
+    text = format_group(3, replace(judged([1.0, 2.0], [4.0]), advantages=[[-1.0, 2.0], [1.0]]))
     assert "reward 3.00, advantage -1.00 +2.00" in text
     assert "reward 4.00, advantage +1.00" in text

@@ -12,14 +12,14 @@ import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
-from grpo_core.train.compute.batch import Row, collate
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.update.optimizer import rate
 from grpo_core.train.update.updater import Sums, Updater
 
-from .arrange import random_rollouts, run_config, tiny_policy
+from .arrange import collate, random_rollouts, run_config, tiny_policy
 from .tiny import save_tiny, tiny_model, tiny_tokenizer
 
 P, G = 3, 4
@@ -145,7 +145,7 @@ def test_an_update_raises_the_probability_of_what_was_rewarded(name):
         max_length=9,
     )
     updater = Updater(policy, config, steps=10)
-    (micro, *_) = updater._micro_batches([rows[0][1]])
+    (micro, *_) = updater._make_micros([rows[0][1]])
     before = policy.logprobs(micro, temperature=1.0)[0].sum().item()
     for _ in range(3):
         updater.update(rows)
@@ -218,7 +218,7 @@ def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
     updater = Updater(
         policy, run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0}), steps=10
     )
-    (micro, *_) = updater._micro_batches(batch()[0])
+    (micro, *_) = updater._make_micros(batch()[0])
     start = policy.logprobs(micro, temperature=1.0)[0].detach()
     torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
     with policy.model.disable_adapter():
@@ -239,7 +239,7 @@ def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
     )
     policy = Policy.load(config, need_reference=True)
     updater = Updater(policy, config, steps=10)
-    (micro, *_) = updater._micro_batches(batch()[0])
+    (micro, *_) = updater._make_micros(batch()[0])
     start = policy.logprobs(micro, temperature=1.0)[0].detach()
     updater.update(batch())
     assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6

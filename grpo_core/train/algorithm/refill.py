@@ -5,20 +5,13 @@ This is dynamic sampling (DAPO, arXiv 2503.14476).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import torch
 from torch import Tensor
-
-from grpo_core.protocol.types import Group
 
 
 class Refill:
-    """Collect groups until `wanted` of them have an advantage, in at most 1 + `refills` rounds."""
+    """Say how many groups to sample until `wanted` have an advantage, in 1 + `refills` rounds."""
 
     def __init__(self, *, wanted: int, refills: int) -> None:
-        self.groups: list[Group[Any]] = []
         self.rounds = 0
         self._wanted = wanted
         self._max_rounds = 1 + refills
@@ -34,24 +27,23 @@ class Refill:
         """Return whether no round can follow the present one."""
         return self.rounds + 1 == self._max_rounds
 
-    def add(self, groups: Sequence[Group[Any]], advantage: Tensor) -> None:
-        """Add the groups of one round.
+    def add(self, advantage: Tensor) -> None:
+        """Add the groups of one round, by their advantages.
 
         A group whose advantages are all exactly 0 gives no training signal.
 
         Args:
-            groups: the groups of P prompts.
-            advantage: of their completions (P, G), or of the turns of these (P, G, T).
+            advantage: of the completions of P prompts (P, G), or of their turns (P, G, T).
         """
         self.rounds += 1
-        self.groups += groups
         self._has_signal += (advantage != 0).flatten(1).any(dim=1).tolist()
 
-    def chosen(self) -> Tensor:
-        """Return the indices into `groups` to train on, in ascending order.
+    def chosen(self) -> list[int]:
+        """Return the numbers of the groups to train on, in ascending order.
 
         Groups with a signal take precedence; others fill up to `wanted`, so that the
         denominators of the loss stay the same.
         """
-        live_first = sorted(range(len(self.groups)), key=lambda place: not self._has_signal[place])
-        return torch.tensor(sorted(live_first[: self._wanted]))
+        numbers = range(len(self._has_signal))
+        live_first = sorted(numbers, key=lambda number: not self._has_signal[number])
+        return sorted(live_first[: self._wanted])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_core.protocol.types import Rollout, Segment
+from grpo_core.protocol.types import Group, Rollout, Segment
 from grpo_core.train.algorithm.losses import AGGREGATIONS
 from grpo_core.train.compute.tree import size as tree_size
 from grpo_core.train.compute.upload import upload
@@ -67,7 +68,7 @@ class MicroBatch:
 
 
 def collate(
-    rollouts_PG: Sequence[Sequence[Rollout]],
+    groups: Sequence[Group[Any]],
     advantage: Tensor,
     scored_PG: Tensor,
     *,
@@ -84,7 +85,7 @@ def collate(
     whole step; the length of an attempt is that of all its segments.
 
     Args:
-        rollouts_PG: rollouts of P prompts, G each.
+        groups: the rollouts of P prompts, G each.
         advantage: of the rollouts (P, G), or of the policy's turns in them (P, G, T).
         scored_PG: which of them were scored.
         aggregation: how token losses are weighted (see `losses.AGGREGATIONS`).
@@ -94,24 +95,26 @@ def collate(
         skip_dead: do not compute groups whose advantages are all exactly 0, but keep them in the
             denominators. This is exact where the loss depends on nothing but the advantage.
     """
-    P, steps = len(rollouts_PG), []
+    P, steps = len(groups), []
     computed = [bool(advantage[p].any()) or not skip_dead for p in range(P)]
     for i in range(minibatches):
         kept = [
-            (rollout, (p, g))
+            (p, g)
             for p in range(i * P // minibatches, (i + 1) * P // minibatches)
-            for g, rollout in enumerate(rollouts_PG[p])
+            for g, rollout in enumerate(groups[p].rollouts)
             if scored_PG[p, g] and not (mask_truncated and rollout.finish == "length")
         ]
         if kept:
-            lengths = [rollout.sampled_tokens for rollout, _ in kept]
+            lengths = [groups[p].rollouts[g].sampled_tokens for p, g in kept]
             weights = AGGREGATIONS[aggregation](lengths, max_length)
             steps.append(
                 [
                     row
-                    for (rollout, (p, g)), weight in zip(kept, weights, strict=True)
+                    for (p, g), weight in zip(kept, weights, strict=True)
                     if computed[p]
-                    for row in rows_of(rollout, advantage[p, g], weight, source=(p, g))
+                    for row in rows_of(
+                        groups[p].rollouts[g], advantage[p, g], weight, source=(p, g)
+                    )
                 ]
             )
     return steps

@@ -39,6 +39,11 @@ class RequestBatch:
         """Indices of the requests whose completions nobody waits for any more."""
 
     @property
+    def longest(self) -> int:
+        """Return the most tokens that any request asks for."""
+        return max(len(request.uniforms) for request in self.requests)
+
+    @property
     def needs_nothing(self) -> bool:
         """Return whether every request has ended or been dropped."""
         return self._unfinished <= self.dropped

@@ -6,7 +6,6 @@ import asyncio
 import time
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -26,29 +25,6 @@ and how long it waits for further ones at most."""
 
 _COMPILE_SECONDS = 0.5
 """How long a batch waits once for a schema that is being compiled."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Hold a request that waits for its batch."""
-
-    request: Request
-    compiling: asyncio.Task[Constraint] | None = None
-    """Returns what holds it to its JSON schema; None if it has none."""
-
-    is_late: bool = False
-    """No batch waits for its schema any more."""
-
-    @property
-    def is_compiling(self) -> bool:
-        """Return whether its schema is not compiled yet."""
-        return self.compiling is not None and not self.compiling.done()
-
-    @property
-    def is_ready(self) -> bool:
-        """Return whether it can be computed."""
-        done = self.compiling
-        return done is None or (done.done() and not done.cancelled() and not done.exception())
 
 
 class Engine:
@@ -75,7 +51,12 @@ class Engine:
         self._max_rows = limits.max_rows or policy.tuning.max_rows
         self._grammars = Grammars(policy)
         self._version = 0
-        self._waiting: dict[asyncio.Future[Completion], _Waiting] = {}
+        self._waiting: dict[asyncio.Future[Completion], Request] = {}
+        """The requests that wait for their batch, by the future of their completion."""
+        self._compiling: dict[asyncio.Future[Completion], asyncio.Task[Constraint]] = {}
+        """What returns the constraint of each of them that has a JSON schema."""
+        self._late: set[asyncio.Future[Completion]] = set()
+        """Those for whose schema no batch waits any more."""
         self._serving: asyncio.Task[None] | None = None
         self._batch: RequestBatch | None = None
         self._computation: Future[None] | None = None
@@ -91,17 +72,21 @@ class Engine:
             MissingExtraError: the library that follows them is not installed.
         """
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = waiting = _Waiting(request)
+        self._waiting[future] = request
         if request.json_schema is not None:
-            waiting.is_late = needs_trial(request.json_schema)
-            waiting.compiling = asyncio.create_task(self._grammars.constraint(request.json_schema))
-            waiting.compiling.add_done_callback(partial(self._on_compiled, future))
+            if needs_trial(request.json_schema):
+                self._late.add(future)
+            compiling = asyncio.create_task(self._grammars.constraint(request.json_schema))
+            compiling.add_done_callback(partial(self._on_compiled, future))
+            self._compiling[future] = compiling
         self._wake()
         try:
             return await future
         finally:
             if future.cancelled():
                 self._give_up(future)
+            self._late.discard(future)
+            self._compiling.pop(future, None)
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Note the version of the weights, which are the policy's own."""
@@ -119,10 +104,10 @@ class Engine:
         If nobody waits for the batch any more, wait until its computation has ended, so that the
         weights are restored before others use them.
         """
-        waiting = self._waiting.pop(future, None)
-        if waiting is not None and waiting.compiling is not None:
-            waiting.compiling.cancel()
-        if waiting is not None or self._batch is None:
+        is_waiting = self._waiting.pop(future, None) is not None
+        if is_waiting and future in self._compiling:
+            self._compiling[future].cancel()
+        if is_waiting or self._batch is None:
             return
         if self._batch.drop(future) and self._computation is not None:
             wait([self._computation])
@@ -177,22 +162,32 @@ class Engine:
         Most schemas are compiled within milliseconds. They are waited for, so that a batch does not
         depend on when that ends.
         """
-        late = [one for one in self._waiting.values() if one.is_compiling and not one.is_late]
-        if late:
-            await asyncio.wait(
-                [one.compiling for one in late if one.compiling], timeout=_COMPILE_SECONDS
-            )
-            for one in late:
-                one.is_late = True
-        ready = {f: one.request.params for f, one in self._waiting.items() if one.is_ready}
+        compiling = {
+            future: task
+            for future, task in self._compiling.items()
+            if future in self._waiting and future not in self._late and not task.done()
+        }
+        if compiling:
+            await asyncio.wait(compiling.values(), timeout=_COMPILE_SECONDS)
+            self._late.update(future for future in compiling if future in self._waiting)
+        ready = {f: request.params for f, request in self._waiting.items() if self._is_ready(f)}
         first = next(iter(ready.values()), None)
         return [future for future, params in ready.items() if params == first]
 
+    def _is_ready(self, future: asyncio.Future[Completion]) -> bool:
+        """Return whether the request of a future has its constraint, or needs none."""
+        done = self._compiling.get(future)
+        return done is None or (done.done() and not done.cancelled() and not done.exception())
+
     def _batch_of(self, futures: list[asyncio.Future[Completion]]) -> RequestBatch:
         """Return the batch of the requests that wait with these futures."""
-        taken = [self._waiting.pop(future) for future in futures]
-        constraints = {i: one.compiling.result() for i, one in enumerate(taken) if one.compiling}
-        return RequestBatch([one.request for one in taken], futures, self._version, constraints)
+        requests = [self._waiting.pop(future) for future in futures]
+        constraints = {
+            i: self._compiling[future].result()
+            for i, future in enumerate(futures)
+            if future in self._compiling
+        }
+        return RequestBatch(requests, futures, self._version, constraints)
 
     async def _gather(self, seconds: float) -> None:
         """Wait until no request came for a while, but not long beside the time of a batch.
@@ -209,17 +204,17 @@ class Engine:
             await asyncio.sleep(max(seconds, share))
 
     def _compute(self, batch: RequestBatch) -> None:
-        """Compute a batch with weights and types set up; runs in the policy's thread."""
-        policy = self.policy
-        with policy.decoding(copied=self._limits.prepack), policy.autocast(), policy.merged():
-            self._generate(batch)
+        """Compute a batch with weights and types set up; runs in the policy's thread.
 
-    def _generate(self, batch: RequestBatch) -> None:
-        """Report a completion of each request; stop early if all are dropped."""
-        limits, rows = self._limits, min(len(batch.requests), self._max_rows)
-        packs = (
-            rows >= FEW_ROWS
-            and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
-        )
-        with self.policy.prepacked(rows if packs else None) if limits.prepack else nullcontext():
-            Decoding(self.policy, limits, batch).run()
+        Each request gets a completion; if all are dropped, the computation stops early.
+        """
+        policy, limits = self.policy, self._limits
+        rows = min(len(batch.requests), self._max_rows)
+        packs = rows >= FEW_ROWS and batch.longest >= FEW_TOKENS
+        with (
+            policy.decoding(copied=limits.prepack),
+            policy.autocast(),
+            policy.merged(),
+            policy.prepacked(rows if packs else None) if limits.prepack else nullcontext(),
+        ):
+            Decoding(policy, limits, batch).run()

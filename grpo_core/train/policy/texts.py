@@ -204,14 +204,18 @@ class Texts:
             token_ids: the tokens of the turn.
             tools: JSON schemas of functions that the policy may call.
         """
-        turn = self.split(self.completion_text(prefix_ids, token_ids), prefix_ids)
+        text = self.completion_text(prefix_ids, token_ids)
+        turn = Message.turn(text, self.thought_tags, opened=self._opens_thought(prefix_ids))
         calls = chat.tool_calls(self.tokenizer, turn.content, replace(self.frame, tools=tools))
         return replace(turn, tool_calls=calls)
 
     def split(self, text: str, prefix_ids: Sequence[int]) -> Message:
         """Return the text of a turn of the policy behind a prefix as thoughts and content."""
-        opened = pieces.opens_thought(self.tokenizer, prefix_ids, self.thought_tags)
-        return Message.turn(text, self.thought_tags, opened=opened)
+        return Message.turn(text, self.thought_tags, opened=self._opens_thought(prefix_ids))
+
+    def _opens_thought(self, prefix_ids: Sequence[int]) -> bool:
+        """Return whether a turn behind a prefix begins inside a thought."""
+        return pieces.opens_thought(self.tokenizer, prefix_ids, self.thought_tags)
 
     def split_calls(
         self, content: str, *, tools: Sequence[Mapping[str, Any]]

@@ -27,7 +27,7 @@ class AgentAttempt:
     """
 
     def __init__(self, task: Task[Any], budget: Budget, draws: Draws) -> None:
-        self.task, self._budget, self._draws = task, budget, draws
+        self.task, self.budget, self._draws = task, budget, draws
         self.conversation: Conversation | None = None
         """Starts the agent and judges the attempt."""
         self._capture: Capture | None = None
@@ -55,7 +55,7 @@ class AgentAttempt:
 
         @asynccontextmanager
         async def admit(clock: Call) -> AsyncIterator[Access]:
-            self._capture = Capture(self.task, self._budget, drawing, self._draws, clock)
+            self._capture = Capture(self.task, self.budget, drawing, self._draws, clock)
             access = conversation.endpoint.admit(self._capture)
             try:
                 yield access

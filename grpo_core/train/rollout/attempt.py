@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ def start_attempts(
     dealt: Counter[TaskKey],
     seed: int,
     step: int,
+    places: Collection[int] | None = None,
 ) -> list[Attempt | AgentAttempt]:
     """Return `count` attempts at each task, before their first token.
 
@@ -35,16 +36,23 @@ def start_attempts(
             dealt again is drawn with other random numbers.
         seed: the run's.
         step: number of the step; with the seed it fixes the random numbers.
+        places: which of all these attempts are wanted, numbered task by task; None: all.
 
     Raises:
         ConfigError: a task cannot be asked; whoever chooses tasks leaves such out (`Askable`).
     """
     attempts: list[Attempt | AgentAttempt] = []
-    for task in tasks_P:
+    for place, task in enumerate(tasks_P):
         key, budget = task.key, budgets[task.key.env]
         first = Draws(key, seed, step, occurrence=dealt[key])
         dealt[key] += 1
-        draws = [replace(first, attempt=number) for number in range(count)]
+        draws = [
+            replace(first, attempt=number)
+            for number in range(count)
+            if places is None or place * count + number in places
+        ]
+        if not draws:
+            continue
         if budget.for_agents:
             attempts += [AgentAttempt(task, budget, one) for one in draws]
             continue

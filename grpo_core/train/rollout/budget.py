@@ -30,6 +30,13 @@ class Budget:
     """JSON schemas of the functions that the policy may call."""
     for_agents: bool = False
     """Whether an agent makes the attempts. Its segments are limited as other dialogues are."""
+    has_episodes: bool = False
+    """Whether an attempt has state in its environment."""
+
+    @property
+    def has_conversation(self) -> bool:
+        """Return whether anything but one turn of the policy may follow the prompt."""
+        return self.turns > 1 or self.for_agents or self.has_episodes
 
     @property
     def longest(self) -> int:
@@ -70,10 +77,11 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
             policy.context,
             tools,
             for_agents=isinstance(env, AgentEnvironment),
+            has_episodes=env.rung() == "episode",
         )
     if env.max_turns > 1:
         raise ConfigError(
             f"{type(env).__qualname__} holds dialogues, which a masked language model cannot do: "
             "it only fills gaps"
         )
-    return Budget(turn_tokens)
+    return Budget(turn_tokens, has_episodes=env.rung() == "episode")

@@ -85,7 +85,7 @@ class Dialogues:
         self, attempt: Attempt | AgentAttempt, place: int, rounds: _Rounds | None
     ) -> None:
         """Play one dialogue to its end, in rounds or, where they are None, by itself."""
-        if self._environments is not None:
+        if self._environments is not None and attempt.budget.has_conversation:
             attempt.conversation = self._environments.conversation(attempt.task)
         if isinstance(attempt, AgentAttempt):
             return await attempt.play(self._drawing)

@@ -14,7 +14,6 @@ from grpo_core.protocol.types import Group, Task, Verdict
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.attempt import Attempt
-from grpo_core.verify.engine import Verifier
 from grpo_core.verify.sources import Sources
 
 
@@ -30,15 +29,15 @@ class Judging:
         self._sources, self._ranks, self._overlap = sources, ranks, overlap
         self._begun: dict[int, asyncio.Task[Verdict]] = {}
         """The verdicts in progress, by the attempt's place in this process's share."""
-        self._attempts: list[Attempt | AgentAttempt] = []
-        """The attempts that they are of."""
+        self._unclosed: dict[int, Attempt | AgentAttempt] = {}
+        """The attempts that they are of, until these are closed."""
 
     async def aclose(self) -> None:
         """Cancel the verdicts still in progress if the rollouts or a verdict failed."""
         for judged in self._begun.values():
             judged.cancel()
         await asyncio.gather(*self._begun.values(), return_exceptions=True)
-        await asyncio.gather(*(attempt.close() for attempt in self._attempts))
+        await asyncio.gather(*(attempt.close() for attempt in self._unclosed.values()))
 
     def begin(self, place: int, attempt: Attempt | AgentAttempt) -> bool:
         """Start to judge an attempt that has ended, which is closed afterwards.
@@ -52,9 +51,8 @@ class Judging:
         """
         if not self._is_early(attempt.task):
             return False
-        verifier = self._sources[attempt.task.key.env].verifier
-        self._attempts.append(attempt)
-        self._begun[place] = asyncio.create_task(_judged(attempt, verifier))
+        self._unclosed[place] = attempt
+        self._begun[place] = asyncio.create_task(self._judged(place, attempt))
         return True
 
     async def groups(
@@ -70,16 +68,15 @@ class Judging:
             attempts: this process's share of the attempts at them, which have ended.
         """
         await asyncio.gather(*self._begun.values())
-        verdicts = {place: [judged.result()] for place, judged in self._begun.items()}
-        rows = self._ranks.gather(
-            [(attempt.rollout(), verdicts.get(i, [])) for i, attempt in enumerate(attempts)]
-        )
-        count = len(rows) // max(1, len(tasks_P))
+        own_verdicts = {place: judged.result() for place, judged in self._begun.items()}
+        rollouts = self._ranks.gather([attempt.rollout() for attempt in attempts])
+        verdicts = self._ranks.gather([own_verdicts.get(i) for i in range(len(attempts))])
+        count = len(rollouts) // max(1, len(tasks_P))
         groups = []
         for i, task in enumerate(tasks_P):
-            rows_G = rows[i * count : (i + 1) * count]
-            rollouts_G = [rollout for rollout, _ in rows_G]
-            groups.append(Group(task, rollouts_G, [v for _, judged in rows_G for v in judged]))
+            places = slice(i * count, (i + 1) * count)
+            begun = [verdict for verdict in verdicts[places] if verdict is not None]
+            groups.append(Group(task, rollouts[places], begun))
         late = [group for group in groups if not self._is_early(group.task)]
         if not late:
             return groups
@@ -101,15 +98,16 @@ class Judging:
         verifier = self._sources[task.key.env].verifier
         return verifier.has_episodes or (self._overlap and verifier.one_by_one)
 
+    async def _judged(self, place: int, attempt: Attempt | AgentAttempt) -> Verdict:
+        """Return the verdict of an attempt that has ended, and close it.
 
-async def _judged(attempt: Attempt | AgentAttempt, verifier: Verifier) -> Verdict:
-    """Return the verdict of an attempt that has ended, and close it.
-
-    An episode is asked itself, while it lives.
-    """
-    try:
-        if verifier.has_episodes and attempt.conversation is not None:
-            return await attempt.conversation.verdict(attempt.rollout())
-        return await verifier.judge(attempt.task, attempt.rollout())
-    finally:
-        await attempt.close()
+        An episode is asked itself, while it lives.
+        """
+        verifier = self._sources[attempt.task.key.env].verifier
+        try:
+            if verifier.has_episodes and attempt.conversation is not None:
+                return await attempt.conversation.verdict(attempt.rollout())
+            return await verifier.judge(attempt.task, attempt.rollout())
+        finally:
+            await attempt.close()
+            del self._unclosed[place]

@@ -113,16 +113,15 @@ async def evaluate_held_out(
     return groups, scores, metrics
 
 
-def format_group(
-    step: int, group: Group[Any], advantages: Sequence[float | Sequence[float]]
-) -> str:
-    """Return a group as text for a person to read.
+def format_group(step: int, group: Group[Any]) -> str:
+    """Return a group with its advantages as text for a person to read.
 
     The text holds the prompt, and each rollout with reward, advantage (of each turn, if there is
     one for each) and the verifier's notes.
     """
     lines = [f"step {step}, task {group.task.key.index}: {last_text(group.task)!r}"]
-    for rollout, verdict, advantage in zip(group.rollouts, group.verdicts, advantages, strict=True):
+    attempts = zip(group.rollouts, group.verdicts, group.advantages or (), strict=True)
+    for rollout, verdict, advantage in attempts:
         by_turn = [advantage] if isinstance(advantage, float) else advantage
         outcome = (
             f"error: {verdict.error}"

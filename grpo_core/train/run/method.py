@@ -1,14 +1,14 @@
-"""Declare what a run expects of a training method: `collect` a batch, `update` on it."""
+"""Declare what a run expects of a training method: `collect` rollouts, `update` on them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from grpo_core.protocol.types import Group, Task
+from grpo_core.protocol.events import BatchCollected
+from grpo_core.protocol.types import Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.memory_estimate import Workload
@@ -43,25 +43,8 @@ class Clock:
         return {**self.phases(), "time/step": time.perf_counter() - self._start}
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Hold what one step trains on."""
-
-    step: int
-    """Number of the step, from 1."""
-    rows: Sequence[Sequence[Row]]
-    """The rows of each optimizer step."""
-    clock: Clock
-    """Measures the phases of the step."""
-    groups: Sequence[Group[Any]] = ()
-    """All groups that were sampled, with their verdicts, also those that are not trained on."""
-    advantages: Sequence[Sequence[float | list[float]]] | None = None
-    """The advantages of the rollouts of each group, or of each turn of these; 0 where a rollout is
-    not trained on. None: the method rolls nothing out, and no rollouts are logged."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of what was collected."""
-    chosen: Sequence[int] = ()
-    """The numbers, in `groups`, of the prompts of `Row.source`."""
+Rows = Sequence[Sequence[Row]]
+"""The rows of each optimizer step of a batch."""
 
 
 class Method(Protocol):
@@ -101,12 +84,21 @@ class Method(Protocol):
         """Return a context around steps; what was begun for later ones is given up at its end."""
         ...
 
-    async def collect(self, step: int) -> Batch:
-        """Return the batch of step 1, 2, ...; change no weights."""
+    async def collect(self, step: int, clock: Clock) -> tuple[BatchCollected, Rows]:
+        """Return the batch of step 1, 2, ... and its rows; change no weights.
+
+        Args:
+            step: the number of the step.
+            clock: measures its phases.
+
+        Returns:
+            What is emitted, and what is trained on. The first number of each `Row.source` is a
+            place in `BatchCollected.chosen`.
+        """
         ...
 
-    async def update(self, batch: Batch) -> dict[str, float]:
-        """Train on the batch; return the metrics of the step.
+    async def update(self, batch: BatchCollected, rows: Rows, clock: Clock) -> dict[str, float]:
+        """Train on the rows of a batch; return the metrics of the step.
 
         The display needs loss, tokens/trained, time/update and time/step, and with reward/mean also
         pass_rate, tokens/generated and time/rollout.

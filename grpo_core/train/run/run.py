@@ -14,7 +14,6 @@ from grpo_core.calls.deadline import describe
 from grpo_core.figures.gains import Gain, Scores, against_audit, gains_of
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.protocol.events import (
-    BatchCollected,
     EvaluationEnded,
     EvaluationProgress,
     Event,
@@ -32,7 +31,7 @@ from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal, notices
 from grpo_core.train.run.measure import evaluate_held_out
-from grpo_core.train.run.method import Method
+from grpo_core.train.run.method import Clock, Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.opening import (
     create_first_tasks,
@@ -284,12 +283,10 @@ class Run:
 
     async def _step(self, step: int) -> None:
         """Do a step, and the evaluation and checkpoint that are due after it."""
-        batch = await self.method.collect(step)
-        collected = BatchCollected(
-            step, tuple(batch.groups), _as_tuples(batch.advantages), tuple(batch.chosen)
-        )
-        answers = await self._emit(collected, lap=batch.clock.lap)
-        own_metrics = await self.method.update(batch)
+        clock = Clock()
+        batch, rows = await self.method.collect(step, clock)
+        answers = await self._emit(batch, lap=clock.lap)
+        own_metrics = await self.method.update(batch, rows, clock)
         metrics = own_metrics | answers.metrics | own_metrics  # ours first, and never replaced
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
@@ -415,15 +412,3 @@ class Run:
     def _make_end(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
         """Return the end of the run at the last finished step."""
         return RunEnd(kind, self.done, self.method.total, reason, saved)
-
-
-def _as_tuples(
-    advantages: Sequence[Sequence[float | list[float]]] | None,
-) -> Sequence[Sequence[float | Sequence[float]]] | None:
-    """Return the advantages in a form that nobody can change."""
-    if advantages is None:
-        return None
-    return tuple(
-        tuple(tuple(value) if isinstance(value, list) else value for value in group)
-        for group in advantages
-    )

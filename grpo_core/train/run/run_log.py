@@ -46,13 +46,17 @@ class RunLog:
                 self._write_vocabulary()
             case BatchCollected():
                 self._batch = event
-                self._collected(event)
+                for number in self._kept(event):
+                    group = event.groups[number]
+                    self._folder.rollouts(event.step, group, self._fields(group, number))
+                if event.groups and is_due(event.step, self._config.samples_every):
+                    self._folder.log(format_group(event.step, event.groups[0]))
             case StepEnded():
                 self._folder.metrics({"step": event.step, "kind": Kind.STEP, **event.metrics})
                 self._updated(self._batch)
             case EvaluationEnded():
                 for number, group in enumerate(event.groups):
-                    self._folder.rollouts(event.step, group, fields=self._fields(group, number))
+                    self._folder.rollouts(event.step, group, self._fields(group, number))
                 line = {"step": event.step, "kind": Kind.EVALUATION, **event.metrics}
                 self._folder.metrics(line)
             case AlarmRaised():
@@ -67,22 +71,10 @@ class RunLog:
                 tokenizer.batch_decode(ids, clean_up_tokenization_spaces=False)
             )
 
-    def _collected(self, batch: BatchCollected) -> None:
-        """Log rollouts before anything is learned from them, and now and then a group as text."""
-        if batch.advantages is None:
-            return
-        for number in self._kept(batch):
-            group = batch.groups[number]
-            self._folder.rollouts(
-                batch.step, group, batch.advantages[number], self._fields(group, number)
-            )
-        if is_due(batch.step, self._config.samples_every):
-            self._folder.log(format_group(batch.step, batch.groups[0], batch.advantages[0]))
-
     def _updated(self, batch: BatchCollected) -> None:
         """Log what an update has seen of the tokens of the groups that are in the log."""
         values = self._token_values()
-        if values is None or batch.advantages is None:
+        if values is None:
             return
         kept = set(self._kept(batch))
         for prompt, own_values in values.by_prompt():

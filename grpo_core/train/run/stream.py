@@ -83,7 +83,11 @@ class Stream:
         for listed in list(self._listed):
             if listed not in self._listed:  # it was switched off at an alarm of this event
                 continue
-            response = await self._hear(listed, event)
+            if listed.plugin:
+                response = await self._hear(listed, event)
+            else:
+                answer = listed.listener.on(event)
+                response = await answer if isawaitable(answer) else answer
             if response is None:
                 continue
             if response.metrics:
@@ -98,11 +102,7 @@ class Stream:
         return answers
 
     async def _hear(self, listed: Listed, event: Event) -> Response | None:
-        """Return what a listener answers; None if it fails and is switched off."""
-        if not listed.plugin:
-            answer = listed.listener.on(event)
-            own_response: Response | None = await answer if isawaitable(answer) else answer
-            return own_response
+        """Return what a plugin's listener answers; None if it fails and is switched off."""
         try:
             answer = isolated(lambda: listed.listener.on(event))
             if isawaitable(answer):

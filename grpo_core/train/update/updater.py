@@ -152,6 +152,12 @@ class Updater:
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         )
         self.parameters = [p for _, p in policy.trainable()]
+        self._make_micros = partial(
+            policy.micro_batches,
+            max_tokens=config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens,
+            dtype=torch.promote_types(self.parameters[0].dtype, torch.float32),
+        )
+        """Returns the micro-batches of some rows."""
         self.steps_per_batch = config.trainer.mu * config.trainer.minibatches
         """Optimizer steps by which the schedule advances with each batch."""
         self.optimizer = self.accelerator.prepare(
@@ -182,7 +188,10 @@ class Updater:
         self.steps = 0
         if self.token_values is not None:
             self.token_values = TokenValuesKept()
-        micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
+        micros = [list(self._make_micros(self._ranks.share(rows))) for rows in steps]
+        if self.policy.sharded:  # every process has to make as many passes
+            for step in micros:
+                step += self._empty_passes(len(step))
         # Until the first optimizer step the policy is the one that sampled: its log-probs come from
         # the training pass, without a forward pass of their own.
         old: list[list[Tensor | None]] = [
@@ -231,7 +240,7 @@ class Updater:
             for rollout in rollouts
         ]
         kl_by_row: dict[int, float] = {}
-        for micro in self._micro_batches([row for rows in rows_by_attempt for row in rows]):
+        for micro in self._make_micros([row for rows in rows_by_attempt for row in rows]):
             logprob_BT = self._present_logprobs(micro)
             reference_BT = self.policy.reference_logprobs(
                 micro, temperature=self.config.sampling.temperature
@@ -430,20 +439,11 @@ class Updater:
         """Return the present learning rate."""
         return float(self.schedule.get_last_lr()[0])
 
-    def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
-        """Return the micro-batches of this process's rows."""
-        make_micros = partial(
-            self.policy.micro_batches,
-            max_tokens=self.config.trainer.micro_batch_tokens
-            or self.policy.tuning.micro_batch_tokens,
-            dtype=torch.promote_types(self.parameters[0].dtype, torch.float32),
+    def _empty_passes(self, count: int) -> list[MicroBatch]:
+        """Return what a process with `count` passes computes while others have more to do."""
+        return list(self._make_micros([EMPTY_ROW])) * (
+            max(self._ranks.gather_values(count)) - count
         )
-        micros = list(make_micros(rows))
-        if self.policy.sharded:  # every process has to make as many passes
-            micros += list(make_micros([EMPTY_ROW])) * (
-                max(self._ranks.gather_values(len(micros))) - len(micros)
-            )
-        return micros
 
     @torch.no_grad()
     def _present_logprobs(self, micro: MicroBatch) -> Tensor:

@@ -70,7 +70,7 @@ class AlarmWatch:
 
     async def look(self, batch: BatchCollected) -> tuple[list[AlarmRaised], dict[str, float]]:
         """Return the alarms that begin with a step, and its metrics of alarms."""
-        if batch.advantages is None or not self._watched:
+        if not batch.groups or not self._watched:
             return [], {}
         alarms: list[AlarmRaised] = []
         metrics: dict[str, float] = {}
