@@ -20,7 +20,7 @@ from grpo_core.protocol.thoughts import DEFAULT_TAGS, split_thoughts
 from grpo_core.report.inspect_log import samples_of
 from grpo_core.report.rescoring import saved_rollout
 from grpo_core.report.terminal.texts import group_text
-from grpo_core.runs.attempts import Fields, group_line, group_lines
+from grpo_core.runs.attempts import Fields, attempt_line, group_line
 from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.verify.cache import verdict_key
 from grpo_core.verify.checks import BrokenContractError, check_reply, check_verdict
@@ -266,8 +266,8 @@ def test_messages_without_thoughts_are_written_as_ever() -> None:
 
 def attempt_lines(group: Group[Any]) -> list[dict[str, Any]]:
     """Return the lines of the attempts of a group in the log."""
-    _, *attempts = group_lines(1, group, None, Fields())
-    return attempts
+    pairs = zip(group.rollouts, group.verdicts, strict=True)
+    return [attempt_line(group.task.key, 0, number, *pair) for number, pair in enumerate(pairs)]
 
 
 def test_a_log_keeps_thoughts_and_one_without_them_still_reads() -> None:

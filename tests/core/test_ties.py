@@ -19,7 +19,7 @@ from grpo_core.report.export import ExportChoice, choose
 from grpo_core.report.html.forensics import forensics
 from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.rescoring import Rescored
-from grpo_core.runs.attempts import Fields, group_lines
+from grpo_core.runs.attempts import Fields, attempt_line
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import RolloutIndex
 from grpo_core.testing import FakeJudge
@@ -81,7 +81,11 @@ def test_parts_of_a_verdict_that_rounding_changed_have_not_changed() -> None:
 
 def test_an_export_takes_a_reward_that_is_reached_but_for_rounding() -> None:
     """Among equal rewards the order of the run counts, and not their last bits."""
-    lines = list(group_lines(1, group(KEYS[0], [1 - 2**-53, 1.0, 0.5]), None, Fields()))[1:]
+    one = group(KEYS[0], [1 - 2**-53, 1.0, 0.5])
+    lines = [
+        {"step": 1, **attempt_line(KEYS[0], 0, number, *pair)}
+        for number, pair in enumerate(zip(one.rollouts, one.verdicts, strict=True))
+    ]
     (chosen,) = choose(lines, ExportChoice(reward=1.0)).values()
     assert [line["attempt"] for _, line in chosen] == [0, 1]
     (best,) = choose(lines, ExportChoice(reward=0.0, best=1)).values()

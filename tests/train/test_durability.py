@@ -26,7 +26,7 @@ from grpo_core.runs.observer import Observer
 from grpo_core.train.models.load import resolve
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind
-from grpo_core.train.run.method import Batch
+from grpo_core.train.run.method import Clock
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
 
@@ -495,10 +495,10 @@ def test_whatever_ends_a_run_saves_its_last_step_and_leaves_a_reason(
     trainer = Trainer(build_config([settings, MORE]), Letters(), folder=tmp_path / "run")
     collect = trainer.method.collect
 
-    async def broken(step: int) -> Batch:
+    async def broken(step: int, clock: Clock) -> Any:
         if step == 6:
             raise error
-        return await collect(step)
+        return await collect(step, clock)
 
     trainer.method.collect = broken  # type: ignore[method-assign]
     with pytest.raises(type(error)):

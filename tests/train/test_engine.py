@@ -31,13 +31,13 @@ def policy() -> Policy:
 def batches(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that the engine computes from now on."""
     sizes: list[int] = []
-    generate = Engine._generate
+    compute = Engine._compute
 
     def counted(engine: Engine, batch: object) -> None:
         sizes.append(len(batch.requests))  # type: ignore[attr-defined]
-        generate(engine, batch)  # type: ignore[arg-type]
+        compute(engine, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "_generate", counted)
+    monkeypatch.setattr(Engine, "_compute", counted)
     return sizes
 
 

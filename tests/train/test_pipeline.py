@@ -22,6 +22,7 @@ from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -32,7 +33,6 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.run.checkpoint import checkpoints
-from grpo_core.train.run.method import Batch
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
@@ -109,17 +109,18 @@ class Recorded:
         config = build_config([{**settings, **more}])
         self.sampler = Copying(config) if copying else None
         self.trainer = Trainer(config, env, folder=folder / name, sampler=self.sampler)
-        self.batches: list[Batch] = []
+        self.batches: list[BatchCollected] = []
         self.weights = [self._present()]
         method = self.trainer.method
         collect, update = method.collect, method.update
 
-        async def collected(step: int) -> Batch:
-            self.batches.append(await collect(step))
-            return self.batches[-1]
+        async def collected(*arguments: Any) -> Any:
+            batch, rows = await collect(*arguments)
+            self.batches.append(batch)
+            return batch, rows
 
-        async def updated(batch: Batch) -> dict[str, float]:
-            metrics = await update(batch)
+        async def updated(*arguments: Any) -> dict[str, float]:
+            metrics = await update(*arguments)
             self.weights.append(self._present())
             return metrics
 

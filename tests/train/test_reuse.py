@@ -12,7 +12,6 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
-from grpo_core.train.run.method import Batch
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -36,9 +35,9 @@ def fail_once(trainer: Trainer, *, step: int, at: str) -> None:
     """Make `collect` or `update` of a step fail, the first time."""
     whole = getattr(trainer.method, at)
 
-    async def failing(argument: int | Batch) -> Any:
-        number = argument.step if isinstance(argument, Batch) else argument
-        result = await whole(argument)
+    async def failing(first: Any, *others: Any) -> Any:
+        number = first if at == "collect" else first.step
+        result = await whole(first, *others)
         if number == step:
             setattr(trainer.method, at, whole)
             raise ValueError("broken once")
