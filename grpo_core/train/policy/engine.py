@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import ClassVar
 
@@ -204,17 +205,20 @@ class Engine:
             await asyncio.sleep(max(seconds, share))
 
     def _compute(self, batch: RequestBatch) -> None:
-        """Compute a batch with weights and types set up; runs in the policy's thread.
+        """Report a completion of each request; stop early if all are dropped.
 
-        Each request gets a completion; if all are dropped, the computation stops early.
+        This runs in the policy's thread.
         """
         policy, limits = self.policy, self._limits
         rows = min(len(batch.requests), self._max_rows)
         packs = rows >= FEW_ROWS and batch.longest >= FEW_TOKENS
-        with (
-            policy.decoding(copied=limits.prepack),
-            policy.autocast(),
-            policy.merged(),
-            policy.prepacked(rows if packs else None) if limits.prepack else nullcontext(),
-        ):
+        prepacked = policy.prepacked(rows if packs else None) if limits.prepack else nullcontext()
+        with self._ready(), prepacked:
             Decoding(policy, limits, batch).run()
+
+    @contextmanager
+    def _ready(self) -> Iterator[None]:
+        """Set up weights and types for a computation in the block."""
+        policy = self.policy
+        with policy.decoding(copied=self._limits.prepack), policy.autocast(), policy.merged():
+            yield

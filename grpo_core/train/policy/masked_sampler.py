@@ -33,13 +33,14 @@ class Filler(Engine):
     policy: MaskedPolicy
     follows_schemas: ClassVar[bool] = False
 
-    def _generate(self, batch: RequestBatch) -> None:
+    def _compute(self, batch: RequestBatch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
-        for places_by_prompt in self._passes(batch.requests):
-            if batch.needs_nothing:
-                break
-            for place, drawn in self._fill(batch, places_by_prompt).items():
-                batch.end(place, drawn.completion())
+        with self._ready():
+            for places_by_prompt in self._passes(batch.requests):
+                if batch.needs_nothing:
+                    break
+                for place, drawn in self._fill(batch, places_by_prompt).items():
+                    batch.end(place, drawn.completion())
 
     def _passes(self, requests: Sequence[Request]) -> Iterator[Places]:
         """Yield the requests of each forward pass.
