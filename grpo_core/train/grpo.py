@@ -175,9 +175,9 @@ class Grpo:
         config, sources = self.actor.config, self.actor.sources
         sources.forget_stats()
         refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
-        groups: list[Group[Any]] = []
         kept_mass, draw = 1.0, draw_number(config.seed, step)
         unasked = unasked_total = 0
+        groups: list[Group[Any]] = []
         dealt: Counter[TaskKey] = Counter()
 
         def lap(phase: str) -> None:
@@ -192,8 +192,7 @@ class Grpo:
             tasks_P = await self.stream.deal(
                 sources, start + len(groups), refill.missing, draw=draw, askable=self.actor.askable
             )
-            unasked_total = self.stream.skips.total
-            unasked += unasked_total - unasked_before
+            unasked += (unasked_total := self.stream.skips.total) - unasked_before
             new_groups, least_mass = await self.actor.sample_and_verify(
                 tasks_P,
                 attempts=config.group_size,
@@ -203,11 +202,10 @@ class Grpo:
                 lap=lap,
             )
             kept_mass = min(kept_mass, least_mass)
-            judged_rewards = self._comparable(self._judged(new_groups))
-            refill.add(self.advantages(judged_rewards, whiten=False))
+            new_rewards = self._comparable(self._judged(new_groups))
+            refill.add(self.advantages(new_rewards, whiten=False))
             groups += new_groups
-        chosen = refill.chosen()
-        hit_rate = sources.cache_hit_rate()
+        hit_rate, chosen = sources.cache_hit_rate(), refill.chosen()
         refilled = float(len(groups) - len(chosen))
         metrics = {
             **group_metrics(

@@ -134,13 +134,11 @@ def check_verdict(
 ) -> Verdict:
     """Return `verdict` with plain numbers and the environment's default weights.
 
-    Where the last turn of a known rollout holds nothing but thoughts, a note says so.
-
     Args:
         verdict: what the verifier returned.
         env: the environment.
         rollout: what was judged, if it is known: a part that says what each turn earned has as
-            many numbers as the policy had turns.
+            many numbers as the policy had turns. A note says that the last turn has no answer.
 
     Raises:
         BrokenContractError: the verdict breaks the protocol.
@@ -191,7 +189,6 @@ def check_verdict(
         raise BrokenContractError(
             f"the verdict's answer is {_describe_type(checked.answer)}; it must be a str or None"
         )
-    # One that passed gets no note: its environment does not look for an answer in the last turn.
     note = "" if rollout is None or checked.passed else note_on(rollout)
     return with_note(checked, note) if note else checked
 

@@ -18,7 +18,10 @@ def with_note(verdict: Verdict, note: str) -> Verdict:
 
 
 def note_on(rollout: Rollout) -> str:
-    """Return what is to be said of the last turn; "" if it has an answer, or no thoughts."""
+    """Return what is to be said of the last turn; "" if it has an answer, or no thoughts.
+
+    It is not asked about an attempt that passed: its environment looks for no answer in that turn.
+    """
     turn = rollout.last_turn
     if turn.content.strip() or turn.tool_calls or not (turn.thoughts or any(turn.thought_marks)):
         return ""
