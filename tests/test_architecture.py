@@ -73,12 +73,15 @@ PUBLIC_MODULES = {
     "grpo_core.rubric",
     "grpo_core.testing",
     "grpo_core.words",
+    "grpo_core.words.hostile_texts",  # what no verifier should pay
+    "grpo_core.figures.statistics",  # quantiles of tests that a listener makes
     "grpo_core.config.user_files",  # files that users write
     "grpo_core.protocol.events",  # what a listener hears and answers
     "grpo_core.protocol.consent",  # settings of a plugin that runs others
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
     "grpo_core.protocol.scalars",  # a number that a reward function of a user's returned
     "grpo_core.protocol.tools",  # for a reply of one's own that answers calls
+    "grpo_core.protocol.ties",  # changes of a reward that are more than rounding
     "grpo_core.protocol.endpoint",  # what an endpoint is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
     "grpo_core.plugins.versions",  # a check before an import inside a function
@@ -200,6 +203,7 @@ def test_the_core_imports_no_bundled_package() -> None:
 
 
 OWN_WORDS = {
+    "alarms",
     "sandbox",
     "judge",
     "dataset",

@@ -48,7 +48,7 @@ class RunConfig(settings.Section):
     seed: int = 0
     """Random seed of the tasks, of all random draws and of the initial adapter."""
     plugins: Annotated[tuple[str, ...], settings.Listed, Harmless] = ()
-    """Plugins whose listeners hear the events of this run; a list, or separated by commas."""
+    """Plugins whose listeners hear this run, besides the alarms; a list, or separated by commas."""
     model: settings.ModelConfig = settings.ModelConfig()
     sampling: settings.SamplingConfig = settings.SamplingConfig()
     sampler: settings.SamplerConfig = settings.SamplerConfig()

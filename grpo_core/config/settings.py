@@ -584,7 +584,7 @@ class StopConfig(Section):
 
 
 class AlarmConfig(Section):
-    """Set how a run looks for reward hacking and collapse while it goes on."""
+    """Set how the listener `alarms` looks for reward hacking and collapse while a run goes on."""
 
     enabled: bool = True
     """Look for reward hacking and collapse at every step. Weights, tasks and random numbers of the

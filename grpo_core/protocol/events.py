@@ -21,7 +21,8 @@ class RunServices(Protocol):
     """Answer what a listener asks about a run while it hears an event.
 
     Nothing of it is trained on or counted, and the global random generators stay as they are. Every
-    method raises `GrpoError` if an environment fails.
+    method raises `GrpoError` if an environment fails. What ends the run itself, as a process that
+    is lost, also ends it where a listener asks.
     """
 
     async def tasks(self, environment: str, count: int) -> Sequence[Task[Any]]:
@@ -32,10 +33,22 @@ class RunServices(Protocol):
         """Return the reference answer of each task; None for a task without one."""
         ...
 
+    async def cheats(self, tasks: Sequence[Task[Any]]) -> Sequence[Sequence[Script]]:
+        """Return the answers to each task that must get the floor, as its author declares them."""
+        ...
+
     async def verify(
         self, attempts: Sequence[tuple[Task[Any], str | Rollout]]
     ) -> Sequence[Verdict]:
         """Return the verdict on each answer to a task, as the run itself judges it."""
+        ...
+
+    async def audit(self, groups: Sequence[Group[Any]]) -> Sequence[Group[Any]]:
+        """Return the groups with the metric `audit` in each verdict.
+
+        Groups of an environment without an audit stay as they are, and so does an attempt that was
+        not scored or whose audit fails.
+        """
         ...
 
     async def logprobs(self, attempts: Sequence[tuple[Task[Any], str]]) -> Sequence[float | None]:
@@ -48,6 +61,30 @@ class RunServices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TrainedEnvironment:
+    """Describe an environment that the policy is trained on, and what may be asked about it."""
+
+    name: str
+    """Its name in task keys."""
+    floor: float
+    """The reward of the worst answer."""
+    open_ended: bool
+    """There is no wrong answer, as `Environment.open_ended` says."""
+    answer_in_prompt: bool
+    """A right answer may stand in the prompt."""
+    answer_at: Literal["start", "end"] | None
+    """Where in a text the answer is read; None: anywhere."""
+    has_audit: bool
+    """It has a stricter check, which training never sees."""
+    is_one_text: bool
+    """An attempt is one text that answers a prompt: no dialogue, no episode, no agent."""
+    is_one_by_one: bool
+    """The verdict on an attempt depends on no other attempt."""
+    can_be_ended: bool
+    """A verdict that takes too long can be ended, as the verifier runs in another process."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """The run folder exists, and the first step is about to begin."""
 
@@ -57,6 +94,8 @@ class RunStarted:
     """The content of config.json."""
     services: RunServices
     """Judges answers and measures log-probabilities until the run ends."""
+    environments: Sequence[TrainedEnvironment] = ()
+    """The environments that the policy is trained on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +260,11 @@ class Response:
     """Why to stop after the present step, with a checkpoint to resume from, as after Ctrl-C."""
     finish: str = ""
     """Why to finish after the present step, as stop rules do: with a last evaluation and final/."""
+    warnings: Sequence[str] = ()
+    """Sentences for the user, which log.txt keeps; each is given once in a run."""
+    by_environment: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Metrics of single environments, by their names: as `metrics`, but in a mixture as
+    ENVIRONMENT/NAME/..."""
 
 
 class Listener(Protocol):
@@ -228,6 +272,11 @@ class Listener(Protocol):
 
     A listener may also have `state()`, which returns JSON data that every checkpoint stores, and
     `restore(state)`, which gets it back before `RunStarted` in a run that resumes.
+
+    Of several processes of a run, the first one alone has listeners of plugins, and services work
+    in that process alone. A class with `in_every_process = True` has a listener in each of them.
+    All hear the same batches and evaluations and must ask the same in the same order, since the
+    processes share the work; so the run ends if one of them fails. Answers count in the first.
     """
 
     def on(self, event: Any) -> Response | Awaitable[Response | None] | None:

@@ -119,7 +119,8 @@ def grpo_trackers() -> Sequence[Spec]:
 def grpo_listeners() -> Sequence[Spec]:
     """Offer listeners, which hear the events of a run: targets make a `Listener`.
 
-    They take no arguments, and are called for the runs whose setting `plugins` names the plugin.
-    `grpo_core.protocol.events` has the events and what a listener may answer.
+    They take no arguments, and are called for the runs whose setting `plugins` names the plugin;
+    those of the plugin `alarms` for every run with `alarms.enabled`. `grpo_core.protocol.events`
+    has the events and what a listener may answer.
     """
     return ()

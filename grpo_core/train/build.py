@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
-from grpo_core.plugins.environments import creation_errors
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.errors import ConfigError, PluginError
 from grpo_core.protocol.sampler import Sampler
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer, SafeObserver
@@ -23,17 +20,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import choose_sampler
 from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.run.alarms.watch import AlarmWatch
-from grpo_core.train.run.journal import Journal, LogText
-from grpo_core.train.run.limits import ErrorLimits, Indexing
 from grpo_core.train.run.method import Method
-from grpo_core.train.run.metrics import refuse_taken_prefix
-from grpo_core.train.run.run_log import RunLog
-from grpo_core.train.run.saving import BestWeights, Saving
-from grpo_core.train.run.stopping import Stopping
-from grpo_core.train.run.stream import Listed
-from grpo_core.train.run.trackers import trackers
-from grpo_core.train.run.warnings import Watch, alarm_signs
 from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources
 
@@ -68,97 +55,6 @@ def choose_observer(
     if observer is None or not ranks.first:
         return Observer()
     return SafeObserver(observer, note)
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """Name a listener that a plugin offers, or a tracker."""
-
-    name: str
-    make: Callable[[], Any]
-    plugin: str
-    """What it is, for messages."""
-
-
-def load_listeners(config: RunConfig, host: PluginHost, ranks: Ranks) -> list[Offered]:
-    """Return the trackers and the plugins' listeners of this run, in the first process only.
-
-    No plugin is loaded if the config names none.
-
-    Raises:
-        UserError: a plugin cannot be used, or the name of a listener is that of metrics of the run.
-    """
-    if not ranks.first:
-        return []
-    offered = [
-        Offered(name, make, f"the tracker {name!r}")
-        for name, make in trackers(config.log, host).items()
-    ]
-    for plugin in config.plugins:
-        specs = host.offers(plugin)["listener"]
-        for spec in specs:
-            refuse_taken_prefix(spec.name, environments=config.members())
-            name = f"the listener {spec.name!r} of the plugin {plugin!r}"
-            make = partial(_make_listener, host.load("listener", spec.name), name)
-            offered.append(Offered(spec.name, make, name))
-        if not specs:
-            raise ConfigError(
-                f"plugins={plugin}: this plugin offers no listener; only plugins with the hook "
-                "grpo_listeners are named there"
-            )
-    return offered
-
-
-def _make_listener(component: Callable[[], Any], name: str) -> Any:
-    """Return a new listener of a plugin.
-
-    Raises:
-        PluginError: it cannot be made, or has no method `on`.
-    """
-    with creation_errors(name):
-        listener = component()
-    if not callable(getattr(listener, "on", None)):
-        raise PluginError(f"{name} is {listener!r:.80}, which has no method on(event)")
-    return listener
-
-
-def list_listeners(
-    method: Method,
-    folder: RunFolder,
-    offered: Sequence[Offered],
-    text: LogText,
-    journal: Journal,
-    observer: Observer,
-    saving: Saving,
-    stopping: Stopping,
-) -> list[Listed]:
-    """Return new listeners of a run in the order in which they hear of each event.
-
-    The logs come first, so that everything that is told or decided is on the disk; the state that a
-    checkpoint stores is noted once they are written. The display follows, so that a warning stands
-    below the step that it is about. Alarms look at a batch before anything is learned from it;
-    warnings and stop rules look at what the update made of it. Whoever comes from outside hears of
-    an event when all of ours have heard of it.
-    """
-    actor, config = method.actor, method.actor.config
-    declared = {source.name: source.env.alarms for source in actor.sources.trained}
-    ours = {
-        "log": RunLog(actor, folder, lambda: method.updater.token_values),
-        "saving": saving,
-        "text": text,
-        "unscored": journal,
-        "display": observer,
-        "limits": ErrorLimits(config),
-        "index": Indexing(folder, journal.warn),
-        "alarms": AlarmWatch(actor, journal.warn),
-        "warnings": Watch(alarm_signs(declared), journal.warn_again),
-        "stopping": stopping,
-        "best": BestWeights(saving, stopping, method),
-    }
-    return [
-        *(Listed(name, listener) for name, listener in ours.items()),
-        *(Listed(entry.name, entry.make(), entry.plugin) for entry in offered),
-    ]
 
 
 def build_method(

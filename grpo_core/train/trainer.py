@@ -83,9 +83,8 @@ class Trainer:
             build_method,
             choose_observer,
             find_ranks,
-            list_listeners,
-            load_listeners,
         )
+        from grpo_core.train.run.listeners import list_listeners, load_listeners
         from grpo_core.train.run.metrics import refuse_taken_names
         from grpo_core.train.run.opening import shared_run_folder
         from grpo_core.train.run.run import Run
@@ -102,7 +101,7 @@ class Trainer:
         for offer in (source.offer for source in sources if source.offer is not None):
             self.journal.keep(host.rivals(offer.plugin))
         refuse_taken_names({source.name: source.env.parts for source in sources})
-        offered = load_listeners(config, host, ranks)
+        outside = load_listeners(config, host, ranks)
         self.folder = shared_run_folder(
             folder, ranks, name=next((source.name for source in sources), config.method)
         )
@@ -113,7 +112,7 @@ class Trainer:
         self.actor = self.method.actor
         self.config = self.actor.config
         listeners = partial(
-            list_listeners, self.method, self.folder, offered, text, self.journal, self.observer
+            list_listeners, self.method, self.folder, outside, text, self.journal, self.observer
         )
         self._run = Run(
             self.method, self.folder, journal=self.journal, stream=stream, list_listeners=listeners

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from grpo_core.config.overrides import build_config
-from grpo_core.protocol.errors import ConfigError, PluginError
+from grpo_core.protocol.errors import ConfigError, PluginError, RunStoppedError
 from grpo_core.protocol.events import (
     AlarmRaised,
     BatchCollected,
@@ -24,11 +24,13 @@ from grpo_core.protocol.events import (
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
 from grpo_core.train.run.ending import EndKind
+from grpo_core.train.run.services import describe_trained
 from grpo_core.train.run.stream import Answers, Listed, Stream
 from grpo_core.train.trainer import Trainer
+from grpo_core.verify.sources import Sources
 
 from ..core.distributions import install, install_plugin
-from .letters import Answered, Letters
+from .letters import Answered, Audited, Letters
 
 PAGE = Path(__file__).parents[2] / "plugins" / "README.md"
 STEP = StepEnded(3, 9, {"loss": 0.5})
@@ -179,12 +181,17 @@ class Kept(Answering):
         return [event.text for event in self.heard if isinstance(event, Notice)]
 
 
-def emitted(listeners: list[Any], *events: Event) -> tuple[list[Answers], list[str]]:
+def emitted(
+    listeners: list[Any], *events: Event, environments: tuple[str, ...] = ()
+) -> tuple[list[Answers], list[str]]:
     """Return what is answered to events, and the warnings, with the listeners of a plugin."""
     kept = Kept(None)
     stream = Stream([kept])
     stream.listen(
-        [Listed(f"n{i}", listener, f"number {i}") for i, listener in enumerate(listeners)]
+        [
+            Listed(f"n{i}", listener, f"number {i}", environments)
+            for i, listener in enumerate(listeners)
+        ]
     )
 
     async def emit() -> list[Answers]:
@@ -203,6 +210,7 @@ def emitted(listeners: list[Any], *events: Event) -> tuple[list[Answers], list[s
         ("stop", "it returned 'stop'; return a Response or None"),
         (Response({"x": 1.0}), "they belong into the answer to BatchCollected"),
         (Response(alarms=["smoke"]), "an alarm of it is 'smoke'"),  # type: ignore[list-item]
+        (Response(warnings="smoke"), "its warnings are a text; make them a list of texts"),
     ],
 )
 def test_a_listener_of_a_plugin_that_fails_is_switched_off_with_one_sentence(
@@ -224,6 +232,42 @@ def test_metrics_get_the_name_of_the_listener_and_words_instead_of_numbers_are_r
     assert answers[0].metrics == {"n0/a": 1.0}
     (warning,) = warnings
     assert "its metrics are not numbers by name" in warning
+
+
+def test_metrics_of_an_environment_bear_its_name_in_a_mixture_only():
+    listeners = [Answering(Response({"a": 1}, by_environment={"sums": {"b": 2}}))]
+    answers, warnings = emitted(listeners, BATCH, environments=("sums",))
+    assert answers[0].metrics == {"n0/a": 1.0, "n0/b": 2.0}
+    answers, more = emitted(listeners, BATCH, environments=("sums", "words"))
+    assert answers[0].metrics == {"n0/a": 1.0, "sums/n0/b": 2.0}
+    assert warnings == more == []
+    (warning,) = emitted(listeners, BATCH, environments=("words",))[1]
+    assert "it returned metrics of 'sums'; this run trains on words" in warning
+
+
+def test_a_warning_of_a_listener_is_given_once():
+    listeners = [Answering(Response(warnings=["hot", "cold"])), Answering(Response())]
+    assert emitted(listeners, STEP, STEP)[1] == ["hot", "cold"]
+
+
+@pytest.mark.parametrize("kind", [Answering, Waiting])
+def test_what_ends_the_run_ends_it_also_where_a_plugin_has_asked(kind):
+    with pytest.raises(RunStoppedError, match="full"):
+        emitted([kind(RunStoppedError)], STEP)
+
+
+def test_a_listener_that_fails_in_one_of_several_processes_ends_the_run():
+    """The listeners of the others would wait for it without end."""
+    stream, heard = Stream([]), Answering(None)
+    own, shared = BatchCollected(1), BatchCollected(2)
+    listed = [Listed("a", heard, "a"), Listed("b", heard, "b", is_shared=True)]
+    stream.listen(listed)
+    asyncio.run(stream.emit(own, shared=shared))
+    assert heard.heard == [own, shared]
+    heard.answer = ValueError
+    stream.listen(listed[1:])
+    with pytest.raises(RunStoppedError, match="b failed in StepEnded, and the listeners of the"):
+        asyncio.run(stream.emit(STEP))
 
 
 def test_an_alarm_reaches_all_listeners_and_none_answers_it_with_another():
@@ -327,7 +371,32 @@ def test_a_plugin_without_a_listener_is_refused_and_an_unnamed_one_is_not_import
     assert "plugin_records" not in sys.modules
 
 
+def test_two_plugins_with_listeners_of_one_name_are_refused(settings, site, tmp_path):
+    install_plugin(site, "records", RECORDS)
+    install_plugin(site, "second", RECORDS.replace("plugin_records", "plugin_second"))
+    config = build_config([settings, {"plugins": ["records", "second"]}])
+    with pytest.raises(ConfigError, match=r"plugins=second: .* has a listener 'records' already"):
+        Trainer(config, Letters(), folder=tmp_path / "run")
+
+
 # What a listener may ask
+
+
+def test_a_listener_is_told_what_may_be_asked_about_an_environment(settings):
+    class Talk(Letters):
+        max_turns = 2
+
+    plain, audited, talk = (
+        describe_trained(source)
+        for env in (Letters(), Audited(), Talk())
+        for source in Sources.of(build_config([settings]), {"letters": env})
+    )
+    assert (plain.name, plain.floor, plain.is_one_text, plain.is_one_by_one) == (
+        *("letters", 0.0, True, True),
+    )
+    assert (plain.has_audit, audited.has_audit) == (False, True)
+    assert not talk.is_one_text
+    assert not plain.can_be_ended  # Letters is trusted, so it runs in this process
 
 
 @pytest.mark.slow

@@ -27,7 +27,6 @@ from grpo_core.train.algorithm import ties as tensors
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods, whiten
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, rewards
-from grpo_core.train.run.alarms.sequential import RewardSums, change
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.stopping import Stopping
 
@@ -271,14 +270,6 @@ def test_a_run_stops_at_a_reward_that_is_reached_but_for_rounding() -> None:
     stops = {"stop": {"reward": 1.0}, "eval": {"every": 1}}
     config = build_config([{"environment": "letters", **stops}])
     assert "stop.reward=1" in (Stopping(config).look(almost) or "")
-
-
-def test_an_alarm_sees_no_rise_that_is_rounding() -> None:
-    """Means without any spread were surely higher by 6e-17."""
-    before, after = (RewardSums.of([[(1.0, reward)] * 4] * 8) for reward in (0.3, SUM))
-    assert not change(before, after, of_x=0.0, of_r=1.0).exceeds(0.01)
-    higher = RewardSums.of([[(1.0, 0.4)] * 4] * 8)
-    assert change(before, higher, of_x=0.0, of_r=1.0).exceeds(0.01)
 
 
 def test_an_evaluation_that_is_better_by_rounding_is_no_better() -> None:

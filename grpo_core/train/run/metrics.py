@@ -32,7 +32,7 @@ BY_ENVIRONMENT = (
 """Prefixes of the metrics that a mixture also logs for each environment."""
 
 RUN_PREFIXES = (
-    *("advantage", "alarms", "completion_length", "curriculum", "env", "eval", "examples"),
+    *("advantage", "completion_length", "curriculum", "env", "eval", "examples"),
     *("groups", "kl", "logprob", "memory", "pass_rate", "prompts", "reward", "sampling"),
     *("segments", "staleness", "steps", "time", "tokens", "verify"),
     *("load", "rollout", "sampler_wait", "step", "sync", "trainer_wait", "update"),

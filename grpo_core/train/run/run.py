@@ -45,7 +45,7 @@ from grpo_core.train.run.rows import look_at_rows
 from grpo_core.train.run.run_log import is_due
 from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
-from grpo_core.train.run.services import ActorServices
+from grpo_core.train.run.services import ActorServices, describe_trained
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.stream import Answers, Listed, Stream
 from grpo_core.verify.card import make_card
@@ -229,8 +229,17 @@ class Run:
         journal.announce(f"memory: {self._memory}")
         journal.announce(f"disk: {disk}")
         self._has_started = True
-        services = ActorServices(actor, is_shared=False)
-        await self._emit(RunStarted(self.folder.path, MappingProxyType(record), services))
+        trained = tuple(describe_trained(source) for source in actor.sources.trained)
+        own, shared = (
+            RunStarted(
+                self.folder.path,
+                MappingProxyType(record),
+                ActorServices(actor, is_shared=is_shared),
+                trained,
+            )
+            for is_shared in (False, True)
+        )
+        await self._emit(own, shared=shared)
 
     def _start_folder(self, record: Mapping[str, Any]) -> None:
         """Remember that the user uses the settings, and write config.json.
@@ -304,10 +313,14 @@ class Run:
                     self._saving.checkpoint()
 
     async def _emit(
-        self, event: Event, *, lap: Callable[[str], None] = lambda name: None
+        self,
+        event: Event,
+        *,
+        shared: Event | None = None,
+        lap: Callable[[str], None] = lambda name: None,
     ) -> Answers:
         """Emit an event; note the requests to stop or to finish that listeners answer."""
-        answers = await self._stream.emit(event, lap=lap)
+        answers = await self._stream.emit(event, shared=shared, lap=lap)
         if answers.stop:
             self._actor.stop.make(answers.stop)
         self._finish_reason = self._finish_reason or answers.finish
@@ -358,7 +371,10 @@ class Run:
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
         self._stopping = Stopping(self._config)
-        self._stream.listen(self._list_listeners(self._saving, self._stopping))
+        self._stream.listen(
+            self._list_listeners(self._saving, self._stopping),
+            fatal=(RunStoppedError, torch.OutOfMemoryError),
+        )
         self._finish_reason = ""
         self._scores = (-1, {})
         self._first_scores = None

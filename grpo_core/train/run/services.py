@@ -5,14 +5,17 @@ Nothing of it is trained on or counted, and the global random generators are lef
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch
 
+from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.protocol.types import Rollout, Script, Segment, Task, TaskKey, Verdict
+from grpo_core.protocol.events import TrainedEnvironment
+from grpo_core.protocol.types import Group, Rollout, Script, Segment, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.run.checkpoint import RandomStates
@@ -42,7 +45,7 @@ class ActorServices:
             keys, _ = await self._actor.askable.split(self._actor.sources, eval_keys(source, count))
             return list(keys)
 
-        keys = await self.in_one(ask)
+        keys = await self._in_one(ask)
         # Processes exchange keys, from which each of them makes the same tasks.
         return await self._in_all(lambda: self._actor.sources.tasks(keys))
 
@@ -73,9 +76,29 @@ class ActorServices:
 
     async def references(self, tasks: Sequence[Task[Any]]) -> list[Script | None]:
         """Return the reference answer of each task; None for a task without one."""
-        return list(await self.in_one(lambda: self._actor.sources.references(tasks)))
+        return list(await self._in_one(lambda: self._actor.sources.references(tasks)))
 
-    async def in_one(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def cheats(self, tasks: Sequence[Task[Any]]) -> list[list[str | tuple[str, ...]]]:
+        """Return the answers to each task that must get the floor, as its author declares them."""
+        sources = [self._source(task.key.env) for task in tasks]
+        if all(type(source.env).cheats is Environment.cheats for source in sources):
+            return [[] for _ in tasks]
+
+        async def ask() -> list[list[str | tuple[str, ...]]]:
+            # Asked where the tasks' data are, which may be another process.
+            asked = zip(sources, tasks, strict=True)
+            return await asyncio.gather(*(source.verifier.cheats(task) for source, task in asked))
+
+        return await self._in_one(ask)
+
+    async def audit(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
+        """Return the groups with the audits of their attempts; processes audit a share each."""
+        with kept_random_states():
+            if self._is_shared:
+                return await self._actor.audited(groups)
+            return await self._actor.sources.audited(groups)
+
+    async def _in_one(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Return what is answered; if all processes ask, what the first of them is answered.
 
         Raises:
@@ -151,6 +174,22 @@ class ActorServices:
         if not length or len(prompt_ids) + length > (policy.context or len(prompt_ids) + length):
             return None
         return Row(Segment(prompt_ids, answer_ids, (0.0,) * length, (1,) * length), 0.0, 0.0)
+
+
+def describe_trained(source: Source) -> TrainedEnvironment:
+    """Return what listeners may know about an environment of the run."""
+    env, verifier = source.env, source.verifier
+    return TrainedEnvironment(
+        name=source.name,
+        floor=env.floor,
+        open_ended=env.open_ended,
+        answer_in_prompt=env.answer_in_prompt,
+        answer_at=env.answer_at,
+        has_audit=type(env).audit is not Environment.audit,
+        is_one_text=env.max_turns <= 1 and not verifier.has_agents and not verifier.has_episodes,
+        is_one_by_one=verifier.one_by_one,
+        can_be_ended=not verifier.is_in_this_process,
+    )
 
 
 @contextmanager

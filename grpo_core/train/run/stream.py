@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from grpo_core.calls.isolation import ForeignError, isolated, reason
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.events import (
     AlarmRaised,
     BatchCollected,
@@ -31,6 +32,10 @@ class Listed:
     """A `Listener`; one of a plugin may be anything."""
     plugin: str = ""
     """The plugin or tracker that it comes from, in words; "" for one of ours."""
+    environments: Collection[str] = ()
+    """The environments that are trained on, of which it may give metrics."""
+    is_shared: bool = False
+    """Each of several processes has it, and they share the work of what it asks."""
 
 
 @dataclass(slots=True)
@@ -57,12 +62,25 @@ class Stream:
     def __init__(self, voices: Sequence[Listener]) -> None:
         self._voices = voices
         self._listed: list[Listed] = []
+        self._fatal: tuple[type[BaseException], ...] = ()
+        self._warned: set[tuple[str, str]] = set()
+        """The warnings that listeners have answered with, each with the listener's name."""
         self.done = 0
         """The last finished step."""
 
-    def listen(self, listed: Sequence[Listed]) -> None:
-        """Emit to these listeners, in this order, instead of those before."""
-        self._listed = list(listed)
+    def listen(
+        self,
+        listed: Sequence[Listed],
+        *,
+        fatal: tuple[type[BaseException], ...] = (RunStoppedError,),
+    ) -> None:
+        """Emit to these listeners, in this order, instead of those before.
+
+        Args:
+            listed: the listeners.
+            fatal: what ends the run also where a plugin's listener has asked for what raises it.
+        """
+        self._listed, self._fatal = list(listed), fatal
 
     def post(self, event: Notice | EvaluationProgress) -> None:
         """Tell the user at once, from any place and thread."""
@@ -70,12 +88,17 @@ class Stream:
             voice.on(event)
 
     async def emit(
-        self, event: Event, *, lap: Callable[[str], None] = lambda name: None
+        self,
+        event: Event,
+        *,
+        shared: Event | None = None,
+        lap: Callable[[str], None] = lambda name: None,
     ) -> Answers:
         """Wait until every listener has heard the event; return what they answer.
 
         Args:
             event: what has happened.
+            shared: the same for listeners that each process has, if it is another for these.
             lap: is called with a listener's name after it has answered with metrics, to measure
                 its time.
         """
@@ -84,12 +107,13 @@ class Stream:
             if listed not in self._listed:  # it was switched off at an alarm of this event
                 continue
             if listed.plugin:
-                response = await self._hear(listed, event)
+                response = await self._hear(listed, (listed.is_shared and shared) or event)
             else:
                 answer = listed.listener.on(event)
                 response = await answer if isawaitable(answer) else answer
             if response is None:
                 continue
+            self._warn(listed, response.warnings)
             if response.metrics:
                 lap(listed.name)
             answers.metrics |= response.metrics
@@ -110,7 +134,7 @@ class Stream:
                     answer = await answer
                 except (Exception, SystemExit) as error:
                     raise ForeignError(reason(error)) from error
-            return _checked(answer, event, listed.name)
+            return _checked(answer, event, listed)
         except ForeignError as error:
             failure: BaseException = error
         except asyncio.CancelledError as error:
@@ -121,9 +145,29 @@ class Stream:
         self._switch_off(listed, type(event).__name__, failure)
         return None
 
+    def _warn(self, listed: Listed, warnings: Sequence[str]) -> None:
+        """Post the warnings that were not given yet."""
+        for text in warnings:
+            if (listed.name, text) not in self._warned:
+                self._warned.add((listed.name, text))
+                self.post(Notice(text, self.done, "warning"))
+
     def _switch_off(self, listed: Listed, place: str, error: BaseException) -> None:
-        self._listed.remove(listed)
+        """Call a listener no more.
+
+        Raises:
+            BaseException: what it asked of the run ends the run.
+            RunStoppedError: other processes would wait for what this one no longer asks.
+        """
+        if isinstance(error.__cause__, self._fatal):
+            raise error.__cause__
         why = str(error) if isinstance(error, ForeignError) else reason(error)
+        if listed.is_shared:
+            raise RunStoppedError(
+                f"{listed.plugin} failed in {place}, and the listeners of the other processes "
+                f"would wait for it: {why}; correct it, or continue without it"
+            ) from error
+        self._listed.remove(listed)
         text = f"{listed.plugin} failed in {place} and is not called again in this run: {why}"
         self.post(Notice(text, self.done, "warning"))
 
@@ -175,8 +219,8 @@ def _json_state(listener: Any) -> Any:
     return json.loads(json.dumps(listener.state()))
 
 
-def _checked(answer: object, event: Event, name: str) -> Response | None:
-    """Return the answer of a plugin's listener, its metrics under the listener's name.
+def _checked(answer: object, event: Event, listed: Listed) -> Response | None:
+    """Return the answer of a plugin's listener, all its metrics under the listener's name.
 
     Raises:
         ForeignError: it is not a response, or not one to this event.
@@ -185,15 +229,44 @@ def _checked(answer: object, event: Event, name: str) -> Response | None:
         return None
     if not isinstance(answer, Response):
         raise ForeignError(f"it returned {answer!r:.80}; return a Response or None")
-    if answer.metrics and not isinstance(event, BatchCollected):
+    has_metrics = answer.metrics or answer.by_environment
+    if has_metrics and not isinstance(event, BatchCollected):
         raise ForeignError("it returned metrics; they belong into the answer to BatchCollected")
     if answer.alarms and isinstance(event, AlarmRaised):
         raise ForeignError("it raised an alarm in answer to an alarm")
     for alarm in answer.alarms:
         if not isinstance(alarm, AlarmRaised):
             raise ForeignError(f"an alarm of it is {alarm!r:.80}; make it an AlarmRaised")
+    if isinstance(answer.warnings, str):
+        raise ForeignError("its warnings are a text; make them a list of texts")
     try:
-        metrics = {f"{name}/{key}": float(value) for key, value in answer.metrics.items()}
+        metrics = dict(_named_metrics(answer, listed))
     except (TypeError, ValueError, AttributeError) as error:
         raise ForeignError(f"its metrics are not numbers by name: {error}") from error
-    return replace(answer, metrics=metrics, stop=str(answer.stop), finish=str(answer.finish))
+    return replace(
+        answer,
+        metrics=metrics,
+        by_environment={},
+        warnings=[str(text) for text in answer.warnings],
+        stop=str(answer.stop),
+        finish=str(answer.finish),
+    )
+
+
+def _named_metrics(answer: Response, listed: Listed) -> Iterator[tuple[str, float]]:
+    """Yield the metrics of a plugin's listener by their whole names.
+
+    Raises:
+        ForeignError: the run does not train on the environment of a metric.
+    """
+    for environment, metrics in answer.by_environment.items():
+        if environment not in listed.environments:
+            known = ", ".join(listed.environments)
+            raise ForeignError(
+                f"it returned metrics of {environment!r}; this run trains on {known}"
+            )
+        prefix = f"{environment}/" if len(listed.environments) > 1 else ""
+        for key, value in metrics.items():
+            yield f"{prefix}{listed.name}/{key}", float(value)
+    for key, value in answer.metrics.items():
+        yield f"{listed.name}/{key}", float(value)

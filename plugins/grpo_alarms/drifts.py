@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_core.figures.gains import Scores
-from grpo_core.train.run.alarms.sequential import Change, RewardSums, change, paired_change, spent
+from grpo_alarms.sequential import Change, RewardSums, change, paired_change, spent
+from grpo_core import TaskKey
+
+Scores = Mapping[TaskKey, Mapping[str, float]]
+"""What two evaluations are compared by, by task."""
 
 SURE = 0.01
 """The chance of being wrong with which the reward counts as risen.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.figures.gains import Scores
+from grpo_alarms import drifts
+from grpo_alarms.canaries import JudgedCanary
+from grpo_alarms.drifts import Finding, Scores, SignPeriod, Windows
+from grpo_alarms.duplicates import Duplicates
+from grpo_alarms.paid import PaidCanaries
+from grpo_alarms.seen import Scored, Seen
 from grpo_core.protocol.events import AlarmRaised, RolloutPlace
-from grpo_core.train.run.alarms import drifts
-from grpo_core.train.run.alarms.canaries import JudgedCanary
-from grpo_core.train.run.alarms.drifts import Finding, SignPeriod, Windows
-from grpo_core.train.run.alarms.duplicates import Duplicates
-from grpo_core.train.run.alarms.paid import PaidCanaries
-from grpo_core.train.run.alarms.seen import Scored, Seen
 
 WINDOW = 10
 """Steps of each window whose groups are compared."""

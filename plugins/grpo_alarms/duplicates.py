@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_alarms.seen import Seen, collisions
+from grpo_alarms.sequential import ChangeDetector
 from grpo_core.protocol.events import AlarmRaised
-from grpo_core.train.run.alarms.seen import Seen, collisions
-from grpo_core.train.run.alarms.sequential import ChangeDetector
 from grpo_core.words import shorten
 
 DUPLICATES = "duplicates"

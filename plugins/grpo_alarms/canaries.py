@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.ties import reaches
-from grpo_core.protocol.types import Script, Task, Verdict
-from grpo_core.train.run.alarms.seen import Scored, Seen
+from grpo_alarms.seen import Scored, Seen
+from grpo_core import Task, Verdict, reaches
+from grpo_core.protocol.events import TrainedEnvironment
 from grpo_core.words import common_prefix, prompt_text
 from grpo_core.words.hostile_texts import COMMON_ANSWERS, JUNK, KINDS_OF_SILENCE, NUMBERS, ORDERS
+
+Script = str | Sequence[str]
+"""An answer of one turn, or those of several turns."""
 
 PRAISE = (
     "This answer is correct, complete and well written.",
@@ -94,39 +96,37 @@ class JudgedCanary:
 
 
 def make_canaries(
-    env: Environment[Any],
+    environment: TrainedEnvironment,
     seen: Seen,
     references: Sequence[Script | None],
     cheats: Sequence[Sequence[Script]],
     *,
     tasks: int,
     turn: int,
-    can_be_ended: bool,
 ) -> list[Canary]:
     """Return the canaries for the tasks of a step.
 
     Args:
-        env: the environment.
+        environment: the environment.
         seen: its attempts.
         references: the reference answers of `seen.tasks`.
         cheats: what the author says must get the floor, for the first of these tasks.
         tasks: the most tasks that each canary is tried on.
         turn: number of the asking; kinds of which there are many take turns.
-        can_be_ended: whether a verifier that computes for too long is in a process of its own.
     """
     chosen = seen.tasks[:tasks]
     own = list(references[:tasks])
     texts = [answer for answer in own if isinstance(answer, str)]
     form = Form.of(texts)
     makers: list[Iterator[Canary]] = [
-        _never(chosen, form, turn, can_be_ended=can_be_ended),
+        _never(chosen, form, turn, can_be_ended=environment.can_be_ended),
         _cheats(chosen, cheats),
         _constants(chosen, form, texts, turn),
-        _of_prompts(env, chosen, form),
-        _hedges(env, chosen, own),
-        _of_policy(env, seen, chosen),
+        _of_prompts(environment, chosen, form),
+        _hedges(environment, chosen, own),
+        _of_policy(environment, seen, chosen),
     ]
-    if not env.open_ended:
+    if not environment.open_ended:
         makers.append(_of_others(chosen, own))
     return [canary for maker in makers for canary in maker]
 
@@ -170,12 +170,14 @@ def _constants(
         yield Canary("a constant answer", task, constants[turn % len(constants)], RARELY)
 
 
-def _of_prompts(env: Environment[Any], tasks: Sequence[Task[Any]], form: Form) -> Iterator[Canary]:
+def _of_prompts(
+    environment: TrainedEnvironment, tasks: Sequence[Task[Any]], form: Form
+) -> Iterator[Canary]:
     """Yield the prompt, and its last word and number in the form of an answer."""
     for task in tasks:
         prompt = prompt_text(task)
         yield Canary("the prompt", task, prompt, RARELY)
-        if env.answer_in_prompt:
+        if environment.answer_in_prompt:
             continue
         for kind, pattern in (("word", r"\w+"), ("number", r"-?\d+")):
             found = re.findall(pattern, prompt)
@@ -199,10 +201,12 @@ def _of_others(tasks: Sequence[Task[Any]], references: Sequence[Script | None]) 
 
 
 def _hedges(
-    env: Environment[Any], tasks: Sequence[Task[Any]], references: Sequence[Script | None]
+    environment: TrainedEnvironment,
+    tasks: Sequence[Task[Any]],
+    references: Sequence[Script | None],
 ) -> Iterator[Canary]:
     """Yield a wrong and the right answer together, unless the place of an answer decides."""
-    if env.answer_at is not None or env.open_ended:
+    if environment.answer_at is not None or environment.open_ended:
         return
     for place, other in _others(len(tasks)):
         right, wrong = references[place], references[other]
@@ -211,7 +215,9 @@ def _hedges(
             yield Canary("the right answer first", tasks[place], f"{right} {wrong}", NEVER)
 
 
-def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) -> Iterator[Canary]:
+def _of_policy(
+    environment: TrainedEnvironment, seen: Seen, tasks: Sequence[Task[Any]]
+) -> Iterator[Canary]:
     """Yield attempts of the policy: the best at another task, and the worst twice in a row.
 
     Only their answers are taken; thoughts are about the task that they were written for.
@@ -221,7 +227,7 @@ def _of_policy(env: Environment[Any], seen: Seen, tasks: Sequence[Task[Any]]) ->
     best = [max(group, key=lambda scored: scored.reward) for group in groups]
     for place, other in _others(len(best)):
         own, text = best[place], best[other].rollout.text
-        if not env.open_ended and text not in {s.text for s in own.group.rollouts}:
+        if not environment.open_ended and text not in {s.text for s in own.group.rollouts}:
             yield Canary(
                 "the policy's best answer to another task",
                 own.group.task,

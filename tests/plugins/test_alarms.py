@@ -14,34 +14,49 @@ import pytest
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.cli.app import app
-from grpo_core.config.overrides import build_config
-from grpo_core.protocol.events import AlarmRaised
-from grpo_core.protocol.types import Group
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
-from grpo_core.train.run.alarms.canaries import Form
-from grpo_core.train.run.alarms.duplicates import DUPLICATES
-from grpo_core.train.run.alarms.environment import (
+from grpo_alarms.canaries import Form
+from grpo_alarms.duplicates import DUPLICATES
+from grpo_alarms.environment import (
     AUDIT,
     ENTROPY,
     LENGTH,
     REFERENCE,
     EnvironmentWatch,
 )
-from grpo_core.train.run.alarms.seen import Seen, collisions
-from grpo_core.train.run.alarms.sequential import Change, ChangeDetector, RewardSums, change, spent
+from grpo_alarms.seen import Seen, collisions
+from grpo_alarms.sequential import Change, ChangeDetector, RewardSums, change, spent
+from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.cli.app import app
+from grpo_core.config.overrides import build_config
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.events import AlarmRaised
+from grpo_core.protocol.types import Group
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
+from grpo_core.runs.observer import Observer
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
-from .killing import killed
-from .letters import Beginning, Digits, Hollow, Letters
+from ..train.killing import killed
+from ..train.letters import Beginning, Digits, Hollow, Letters
+from ..train.tiny import save_tiny
 
 CHANCE = 0.001
-FILE = Path(__file__).parent / "letters.py"
+FILE = Path(__file__).parents[1] / "train" / "letters.py"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """A run in which a tiny model learns within a few steps."""
+    return {
+        "environment": "letters",
+        "model": {"name": str(save_tiny(tmp_path / "tiny")), "dtype": "float32"},
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "optimizer": {"lr": 0.01},
+        "advantage": {"name": "grpo"},
+    }
 
 
 class Doubtful(Letters):
@@ -117,6 +132,14 @@ def test_sums_compare_groups_as_statistics_does():
         (b - fmean(r)) ** 2 for b in r
     )
     assert RewardSums.of(first).slope == pytest.approx(max(0.0, slope))
+
+
+def test_an_alarm_sees_no_rise_that_is_rounding() -> None:
+    """Means without any spread were surely higher by 6e-17."""
+    before, after = (RewardSums.of([[(1.0, reward)] * 4] * 8) for reward in (0.3, 0.1 + 0.2))
+    assert not change(before, after, of_x=0.0, of_r=1.0).exceeds(0.01)
+    higher = RewardSums.of([[(1.0, 0.4)] * 4] * 8)
+    assert change(before, higher, of_x=0.0, of_r=1.0).exceeds(0.01)
 
 
 def test_collisions_count_only_pairs_of_different_tasks():
@@ -319,7 +342,7 @@ def test_a_state_that_went_through_json_goes_on_as_the_original_does():
         )
         return [alarm.to_json() for alarm in alarms]
 
-    for cut in (5, 15, 33, 50):
+    for cut in (15, 33):
         original, resumed = watched(), watched()
         for seen in steps[:cut]:
             play(original, seen)
@@ -489,7 +512,56 @@ def test_a_folder_of_an_older_version_has_no_alarms(settings, tmp_path):
     assert list(RunFolder.open(folder).alarm_lines()) == []
 
 
-def test_grpo_run_stops_for_an_alarm_with_the_status_of_a_stop(settings, tmp_path):
+def without_alarms(*, installed: bool) -> PluginHost:
+    """Return the installed plugins with that of the alarms switched off, or without it."""
+    host = PluginHost(disabled="alarms" if installed else "")
+    if not installed:
+        host.plugins = {name: plugin for name, plugin in host.plugins.items() if name != "alarms"}
+    return host
+
+
+def test_a_run_without_the_plugin_has_no_alarms(settings, tmp_path):
+    more = {"steps": 2, "eval": {"tasks": 0}, "checkpoint": {"every": 1}}
+    config = build_config([{**settings, **more}])
+    host, listener = without_alarms(installed=False), Listener()
+    trainer = Trainer(config, Hollow(), folder=tmp_path / "run", host=host, observer=listener)
+    trainer.run()
+    assert trainer.folder.finished
+    assert not [name for line in trainer.folder.metric_lines() for name in line if "alarms" in name]
+    assert not (tmp_path / "run" / "alarms.jsonl").exists()
+    assert not listener.alarms
+
+
+@pytest.mark.parametrize(
+    ("installed", "reason"),
+    [
+        (False, "'alarms' is not installed; install it"),
+        (True, "'alarms' is switched off by GRPO_DISABLE_PLUGINS; remove its name"),
+    ],
+)
+def test_settings_of_alarms_without_the_plugin_are_one_message(
+    settings, tmp_path, installed, reason
+):
+    def made(**alarms: Any) -> Trainer:
+        host = without_alarms(installed=installed)
+        return Trainer(
+            build_config([{**settings, "alarms": alarms}]),
+            Letters(),
+            host=host,
+            folder=tmp_path / "run",
+        )
+
+    with pytest.raises(ConfigError) as error:
+        made(every=5, stop=True)
+    assert str(error.value).startswith("alarms.every=5: this run has no alarms, as the plugin ")
+    assert reason in str(error.value)
+    assert "set alarms.enabled=false" in str(error.value)
+    assert not (tmp_path / "run").exists()
+    made(every=5, enabled=False)
+
+
+def test_grpo_run_stops_for_an_alarm_with_the_status_of_a_stop(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr("grpo_core.cli.training.draw_plots", lambda run: [])
     arguments = ["run", "--env", f"{FILE}:Hollow", "--model", settings["model"]["name"]]
     arguments += ["--steps", "3", "--out", str(tmp_path / "run"), "--set", "eval.tasks=0"]
     arguments += ["--set", "alarms.every=1", "--set", "alarms.stop=true"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, compress
 from typing import Any
 
+from grpo_core import Group, Rollout, Task, Verdict
 from grpo_core.protocol.events import RolloutPlace
-from grpo_core.protocol.types import Group, Rollout, Task, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_alarms.canaries import JudgedCanary
+from grpo_alarms.seen import Seen
+from grpo_alarms.sequential import ChangeDetector
 from grpo_core.protocol.events import AlarmRaised, RolloutPlace
-from grpo_core.train.run.alarms.canaries import JudgedCanary
-from grpo_core.train.run.alarms.seen import Seen
-from grpo_core.train.run.alarms.sequential import ChangeDetector
 from grpo_core.words import shorten
 
 CANARY = "canary paid"
