@@ -1,4 +1,4 @@
-"""Fixtures of the core's tests: a place to install distributions into."""
+"""Fixtures of the core's tests: a place to install distributions into, and the toy environment in it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 import grpo_core
+
+from .distributions import install_toy
+
+sys.path.insert(0, str(Path(__file__).parent))  # workers import the planted environments from here
 
 
 @pytest.fixture
@@ -30,3 +34,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def toy(site: Path) -> Path:
+    """A folder in which the environment `toy` is installed: it asks for the square of the index."""
+    install_toy(site)
+    return site

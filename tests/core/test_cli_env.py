@@ -15,24 +15,21 @@ from .distributions import (
     grpo_apart,
     install,
     install_plugin,
-    install_toy,
 )
-
-
-@pytest.fixture
-def toy(site: Path) -> Path:
-    """A folder in which the environment `toy` is installed: it asks for the square of the index."""
-    install_toy(site)
-    return site
 
 
 def test_version_names_the_distribution() -> None:
     assert grpo("--version").stdout.startswith("grpo-core ")
 
 
-def test_envs_lists_name_distribution_version_and_summary(toy: Path) -> None:
-    row = next(row for row in json.loads(grpo("envs", "--json").stdout) if row["name"] == "toy")
-    assert row == {
+def test_envs_lists_what_works_beside_broken_and_printing_plugins(toy: Path) -> None:
+    install_plugin(toy, "bad", "raise ValueError")
+    chatty = OFFERS_ONE.format(name="chatty", target="x:Y")
+    install_plugin(toy, "chatty", f"print('noise')\n{chatty}")
+    result = grpo("envs", "--json")
+    assert result.exit_code == 0
+    rows = {row["name"]: row for row in json.loads(result.stdout)}
+    assert rows["toy"] == {
         "name": "toy",
         "distribution": "grpo-env-toy",
         "version": "1.0",
@@ -40,6 +37,8 @@ def test_envs_lists_name_distribution_version_and_summary(toy: Path) -> None:
         "extra": None,
         "install": None,
     }
+    assert "chatty" in rows
+    assert "1 of the installed plugins cannot be used; `grpo plugins` says why." in result.stderr
 
 
 LACKING = """
@@ -87,35 +86,14 @@ def test_envs_shortens_the_environments_of_a_plugin_that_offers_many() -> None:
     assert len([line for line in lines if line.startswith("besiege/")]) == 3
 
 
-def test_envs_works_beside_a_broken_plugin_and_mentions_it(toy: Path) -> None:
-    install_plugin(toy, "bad", "raise ValueError")
-    result = grpo("envs")
-    assert result.exit_code == 0
-    assert "toy" in result.stdout
-    assert "1 of the installed plugins cannot be used; `grpo plugins` says why." in result.stderr
-
-
-def test_envs_json_stays_json_beside_a_plugin_that_prints(toy: Path) -> None:
-    install_plugin(
-        toy, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y")
-    )
-    assert {"toy", "chatty"} <= {row["name"] for row in json.loads(grpo("envs", "--json").stdout)}
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["env", "show", "toy"],
-        ["env", "score", "toy", "--answer", "-"],
-        ["env", "check", "toy", "--only", "task.made", "--tasks", "2"],
-    ],
-    ids=" ".join,
+    "command", ["show toy", "score toy --answer -", "check toy --only task.made --tasks 2"]
 )
-def test_a_name_that_two_packages_have_is_told_at_every_use(toy: Path, words: list[str]) -> None:
+def test_a_name_that_two_packages_have_is_told_at_every_use(toy: Path, command: str) -> None:
     install(toy, "grpo-env-zzz", entry_points={"toy": "plugin_zzz"}, version="2.0")
     for _ in range(2):
-        done = grpo_apart(*words, cwd=toy)
+        done = grpo_apart("env", *words(command), cwd=toy)
         (line,) = [line for line in done.stderr.splitlines() if "grpo-env-zzz" in line]
         assert line == (
             "'toy' is that of grpo-env-toy 1.0; the plugin of grpo-env-zzz 2.0 has the same name "
@@ -123,58 +101,35 @@ def test_a_name_that_two_packages_have_is_told_at_every_use(toy: Path, words: li
         )
 
 
-def test_show_prints_the_turns_of_the_prompt(toy: Path) -> None:
-    result = grpo("env", "show", "toy", "--index", "3")
-    assert result.exit_code == 0
-    assert result.stdout.split("\n")[:4] == [
-        "[system]",
-        "Answer with a number.",
-        "[user]",
-        "What is 3 * 3?",
-    ]
-
-
-def test_show_prints_the_reference_only_when_asked(toy: Path) -> None:
-    assert "9" not in grpo("env", "show", "toy", "--index", "3").stdout
-    assert grpo("env", "show", "toy", "--index", "3", "--reference").stdout.endswith(
-        "[reference]\n9\n"
-    )
+def test_show_prints_the_turns_of_the_prompt_and_the_reference_only_when_asked(toy: Path) -> None:
+    asked = words("env show toy --index 3")
+    shown = grpo(*asked)
+    assert shown.exit_code == 0
+    assert shown.stdout == "[system]\nAnswer with a number.\n[user]\nWhat is 3 * 3?\n"
+    assert grpo(*asked, "--reference").stdout == f"{shown.stdout}[reference]\n9\n"
 
 
 def test_show_as_json_holds_the_key_that_replays_the_task(toy: Path) -> None:
-    result = grpo(
-        *words("env show toy --split eval --index 3 --seed 5 --level 0.5 --reference --json"),
-    )
-    data = json.loads(result.stdout)
+    asked = words("env show toy --split eval --index 3 --seed 5 --level 0.5 --reference --json")
+    data = json.loads(grpo(*asked).stdout)
     assert data["key"] == {"env": "toy", "split": "eval", "index": 3, "seed": 5, "level": 0.5}
     assert data["prompt"][1] == {"role": "user", "content": "What is 3 * 3?"}
     assert data["reference"] == "9"
 
 
-def test_score_as_json_holds_total_parts_and_answer(toy: Path) -> None:
-    result = grpo("env", "score", "toy", "--index", "3", "--answer", "-", "--json", stdin="9")
-    verdict = json.loads(result.stdout)
-    assert result.exit_code == 0
-    assert (verdict["total"], verdict["passed"], verdict["answer"], verdict["error"]) == (
-        1.5,
-        True,
-        "9",
-        None,
-    )
-    assert verdict["rewards"]["bonus"] == {"value": 0.5, "weight": 1.0, "note": "for style"}
-
-
-def test_score_exits_with_0_also_for_a_wrong_answer(toy: Path) -> None:
-    result = grpo("env", "score", "toy", "--index", "3", "--answer", "-", stdin="8")
-    assert result.exit_code == 0
-    assert "not passed" in result.stdout
-
-
-def test_score_reads_the_answer_from_a_file(toy: Path) -> None:
+def test_score_judges_an_answer_of_a_file_or_a_pipe_with_the_settings_that_are_given(
+    toy: Path,
+) -> None:
+    score = words("env score toy --index 3 --json --set env.bonus=0.25 --answer")
     (toy / "answer.txt").write_text("9\n")
-    assert json.loads(
-        grpo("env", "score", "toy", "--index", "3", "--answer", "answer.txt", "--json").stdout
-    )["passed"]
+    for result in (grpo(*score, "-", stdin="9"), grpo(*score, "answer.txt")):
+        assert result.exit_code == 0
+        verdict = json.loads(result.stdout)
+        said = [verdict[name] for name in ("total", "passed", "answer", "error")]
+        assert said == [1.25, True, "9", None]
+        assert verdict["rewards"]["bonus"] == {"value": 0.25, "weight": 1.0, "note": "for style"}
+    wrong = grpo(*words("env score toy --index 3 --answer -"), stdin="8")
+    assert (wrong.exit_code, "not passed" in wrong.stdout) == (0, True)
 
 
 def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> None:
@@ -186,42 +141,22 @@ def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> No
     assert "could not be judged" in result.stderr
 
 
-def test_a_setting_changes_the_environment_that_judges(toy: Path) -> None:
-    result = grpo(
-        *words("env score toy --index 3 --answer - --json --set env.bonus=0.25"),
-        stdin="9",
-    )
-    assert json.loads(result.stdout)["total"] == 1.25
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["env", "show", "toi"], "environment 'toi' is not known; did you mean 'toy'?"),
-        (
-            ["env", "show", "toy", "--set", "env.bonsu=1"],
-            "env.bonsu is not a setting of 'toy'; did you mean 'env.bonus'?",
-        ),
-        (
-            ["env", "show", "toy", "--set", "env.bonus=high"],
-            "env.bonus of 'toy': input should be a valid number",
-        ),
-        (["env", "show", "toy", "--set", "bonus=1"], "as in --set env."),
-        (
-            ["env", "show", "toy", "--index", "10"],
-            "--index 10 is too large: the train split of 'toy' holds 10 tasks",
-        ),
-        (["env", "score", "toy", "--index", "10", "--answer", "-"], "--index 10 is too large"),
-        (
-            ["env", "score", "toy", "--answer", "nowhere.txt"],
-            "--answer 'nowhere.txt' cannot be read",
-        ),
+        ("show toi", "environment 'toi' is not known; did you mean 'toy'?"),
+        ("show toy --set env.bonsu=1", "'toy'; did you mean 'env.bonus'?"),
+        ("show toy --set env.bonus=high", "env.bonus of 'toy': input should be a valid number"),
+        ("show toy --set bonus=1", "as in --set env."),
+        ("show toy --index 10", "--index 10 is too large: the train split of 'toy' holds 10 tasks"),
+        ("score toy --index 10 --answer -", "--index 10 is too large"),
+        ("score toy --answer nowhere.txt", "--answer 'nowhere.txt' cannot be read"),
     ],
 )
 def test_a_mistake_is_one_line_on_stderr_and_exit_status_2(
-    toy: Path, arguments: list[str], message: str
+    toy: Path, arguments: str, message: str
 ) -> None:
-    result = grpo(*arguments)
+    result = grpo("env", *words(arguments))
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -234,10 +169,8 @@ def test_an_environment_that_is_broken_fails_only_when_it_is_used(toy: Path) -> 
     assert grpo("envs").exit_code == 0
     result = grpo("env", "show", "toy")
     assert result.exit_code == 2
-    assert (
-        "plugin 'toy' (grpo-env-toy 1.0) cannot be used: RuntimeError: half an upgrade"
-        in result.stderr
-    )
+    said = "plugin 'toy' (grpo-env-toy 1.0) cannot be used: RuntimeError: half an upgrade"
+    assert said in result.stderr
 
 
 def test_an_environment_that_cannot_make_its_task_is_one_line_and_exit_status_1(toy: Path) -> None:
@@ -295,43 +228,34 @@ def odd(tmp_path: Path) -> Path:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "command", [["score", "--answer", "answer.txt"], ["show"], ["card", "--tasks", "0"]]
-)
-def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> None:
+@pytest.mark.parametrize("command", ["show", "score --answer answer.txt", "card --tasks 0"])
+def test_what_no_terminal_can_say_is_escaped(odd: Path, command: str) -> None:
     """In a process of its own: the streams of the console script decide."""
-    name, *options = command
-    for more in ([], ["--json"]):
-        result = grpo_apart("env", name, f"{odd}:Odd", *options, *more, cwd=odd.parent)
-        assert result.returncode == 0, result.stderr
-        if more:
-            json.loads(result.stdout, parse_constant=pytest.fail)
-    assert "\\ud800" in grpo_apart("env", "show", f"{odd}:Odd", cwd=odd.parent).stdout
+    name, *options = words(command)
+    plain, as_json = (
+        grpo_apart("env", name, f"{odd}:Odd", *options, *more, cwd=odd.parent)
+        for more in ([], ["--json"])
+    )
+    assert plain.returncode == as_json.returncode == 0, plain.stderr + as_json.stderr
+    assert "\\ud800" in plain.stdout
+    json.loads(as_json.stdout, parse_constant=pytest.fail)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["check", "{}:NoEnvironment"], 2, "must name a subclass of grpo_core.Environment"),
-        (["check", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
-        (["show", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
-        (
-            ["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"],
-            1,
-            "cannot draw this answer: ZeroDivisionError",
-        ),
-        (
-            ["score", "{}:Undrawn", "--answer", "answer.txt", "--pictures", "p"],
-            2,
-            "error: install the thing that draws",
-        ),
+        ("check NoEnvironment", 2, "must name a subclass of grpo_core.Environment"),
+        ("check Unmade", 2, "cannot be created: KeyError: 'no such thing'"),
+        ("score Odd --answer answer.txt --pictures p", 1, "draw this answer: ZeroDivisionError"),
+        ("score Undrawn --answer answer.txt --pictures p", 2, "install the thing that draws"),
     ],
 )
 def test_what_an_environment_raises_is_one_line(
-    odd: Path, arguments: list[str], status: int, message: str
+    odd: Path, arguments: str, status: int, message: str
 ) -> None:
-    result = grpo_apart("env", *(text.format(odd) for text in arguments), cwd=odd.parent)
+    command, name, *options = words(arguments)
+    result = grpo_apart("env", command, f"{odd}:{name}", *options, cwd=odd.parent)
     assert result.returncode == status
     assert message in result.stderr
     assert "Traceback" not in result.stderr

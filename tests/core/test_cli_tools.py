@@ -94,10 +94,13 @@ def test_the_card_lists_the_tools(shop: str) -> None:
     assert "| tool |" in markdown
 
 
-@pytest.mark.parametrize("command", ["show", "card", "play"])
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [("Broken", "no tools today"), ("Async", "the tool 'later' is an async function")],
+    ("command", "name", "reason"),
+    [
+        ("show", "Broken", "no tools today"),
+        ("card", "Async", "the tool 'later' is an async function"),
+        ("play", "Async", "the tool 'later' is an async function"),
+    ],
 )
 def test_tools_that_cannot_be_described_are_one_line(
     shop: str, command: str, name: str, reason: str

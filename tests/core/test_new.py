@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
-import yaml
 
 from grpo_core import TaskKey
 from grpo_core.kit import new
@@ -24,7 +21,8 @@ from grpo_core.runs.folder import RunFolder
 
 from ..commandline import words
 from ..train.tiny import save_tiny
-from .distributions import grpo, install, install_plugin, install_project, pytest_apart
+from .distributions import grpo, install, install_plugin, pytest_apart
+from .scaffolds import assert_tidy, make_project, own_tests
 
 KINDS = get_args(Kind)
 FREE = ("text", "dialogue", "episode", "dataset")
@@ -61,20 +59,9 @@ def grpo_judges():
 def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Makes the environment `word-sums` of a kind, and installs it as pip would in editable mode."""
 
-    def made(kind: str) -> Path:
-        result = grpo("env", "new", "word-sums", "--kind", kind)
-        assert result.exit_code == 0, result.stderr
-        folder = site / "grpo-env-word-sums"
-        install_project(site, folder, monkeypatch)
-        return folder
-
-    return made
-
-
-def own_tests(folder: Path, *options: str) -> str:
-    done = pytest_apart(*options, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return lambda kind: make_project(
+        ("env", "new", "word-sums", "--kind", kind), site / "grpo-env-word-sums", monkeypatch
+    )
 
 
 def logic(source: str) -> list[str]:
@@ -92,16 +79,14 @@ def logic(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
     kind: str, project: Callable[[str], Path]
 ) -> None:
     folder = project(kind)
     assert "word-sums" in grpo("envs").stdout
-    assert " passed" in own_tests(
-        folder, "-k", "declared or pure or split or level or reference or cheats"
-    )
+    own_tests(folder, "-k", "declared or pure or split or level or reference or cheats")
 
 
 @pytest.mark.heavy
@@ -109,14 +94,9 @@ def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
 def test_a_project_of_each_kind_passes_every_check(
     kind: str, project: Callable[[str], Path], site: Path
 ) -> None:
-    assert " passed" in own_tests(project(kind))
-    checked = grpo(
-        "env",
-        "check",
-        "word-sums",
-        "--json",
-        *(judged_by_equality(site) if kind == "judge" else ()),
-    )
+    own_tests(project(kind))
+    judged = judged_by_equality(site) if kind == "judge" else ()
+    checked = grpo("env", "check", "word-sums", "--json", *judged)
     assert checked.exit_code == 0, checked.stdout
     found = {result["check"]: result["status"] for result in json.loads(checked.stdout)["results"]}
     assert "fault" not in found.values()
@@ -132,9 +112,8 @@ def test_the_tests_of_a_judged_project_fail_without_its_guards(
     assert guarded in text
     source.write_text(text.replace(guarded, "fault = None"))
     done = pytest_apart("-k", "floor", cwd=source.parents[1])
-    assert (done.returncode, "test_conformance[floor.cheats]" in done.stdout) == (1, True), (
-        done.stdout
-    )
+    assert done.returncode == 1, done.stdout
+    assert "test_conformance[floor.cheats]" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["text", "dialogue"])
@@ -174,10 +153,8 @@ def test_rows_may_hold_separators_of_lines_and_end_in_a_blank_one(
     rows.write_text(text + '{"question": "a\u2028b", "answer": "c\u0085"}\n\n', encoding="utf-8")
     env = PluginHost().load("environment", "word-sums")()
     assert env.size("train") == len(text.splitlines()) + 1
-    assert (
-        env.task(TaskKey("word-sums", "train", env.size("train") - 1)).prompt[-1].content
-        == "a\u2028b"
-    )
+    last = env.task(TaskKey("word-sums", "train", env.size("train") - 1))
+    assert last.prompt[-1].content == "a\u2028b"
 
 
 def test_the_guesses_of_a_dialogue_can_find_every_number_at_every_level(
@@ -186,25 +163,27 @@ def test_the_guesses_of_a_dialogue_can_find_every_number_at_every_level(
     project("dialogue")
     env = PluginHost().load("environment", "word-sums")()
     for index in range(300):
-        asked = (
-            env.task(TaskKey("word-sums", "train", index, level=float(index % 2)))
-            .prompt[-1]
-            .content
-        )
-        low, high = map(int, re.findall(r"[0-9]+", asked))
+        task = env.task(TaskKey("word-sums", "train", index, level=float(index % 2)))
+        low, high = map(int, re.findall(r"[0-9]+", task.prompt[-1].content))
         assert 1 <= high - low - 1 <= 2**env.max_turns - 1
-
-
-def test_a_project_can_be_trained_on_at_once(
-    project: Callable[[str], Path], tmp_path: Path
-) -> None:
-    train("text", project, tmp_path)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
-def test_so_can_one_of_each_kind(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
-    train(kind, project, tmp_path)
+def test_a_project_of_each_kind_can_be_trained_on_at_once(
+    kind: str, project: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The default run trains on one in test_new_plugin.py."""
+    project(kind)
+    judged = judged_by_equality(tmp_path) if kind == "judge" else []
+    small = words("--prompts-per-step 2 --group-size 2 --max-new-tokens 4 --set eval.tasks=2")
+    command = words(f"run --env word-sums --model {save_tiny(tmp_path / 'tiny')} --steps 2")
+    done = grpo(*command, *small, *judged, "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
+    rows = list(RunFolder(tmp_path / "run").rollout_lines())
+    assert [row["step"] for row in rows if row["key"]["split"] == "train"] == [1] * 4 + [2] * 4
+    assert {row["verdict"]["error"] for row in rows} == {None}
 
 
 def judged_by_equality(folder: Path) -> list[str]:
@@ -215,25 +194,6 @@ def judged_by_equality(folder: Path) -> list[str]:
         modules={"plugin_same": JUDGE},
     )
     return ["--set", "judges.default.name=same"]
-
-
-def train(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
-    project(kind)
-    model = str(save_tiny(tmp_path / "tiny"))
-    small = words("--prompts-per-step 2 --group-size 2 --max-new-tokens 4 --set eval.tasks=2")
-    if kind == "judge":
-        small += judged_by_equality(tmp_path)
-    done = grpo(
-        *words(f"run --env word-sums --model {model} --steps 2"),
-        *small,
-        "--out",
-        str(tmp_path / "run"),
-    )
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
-    rows = list(RunFolder(tmp_path / "run").rollout_lines())
-    assert [row["step"] for row in rows if row["key"]["split"] == "train"] == [1] * 4 + [2] * 4
-    assert {row["verdict"]["error"] for row in rows} == {None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -248,42 +208,18 @@ def test_the_environment_has_at_most_15_lines_of_logic_a_reference_and_cheats(ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_of_a_project_is_well_formed_and_tidy(kind: Kind, tmp_path: Path) -> None:
     files = project_files("word-sums", kind=kind)
-    assert {
-        "README.md",
-        ".gitignore",
-        "pyproject.toml",
-        "tests/test_env.py",
-        "grpo_env_word_sums/py.typed",
-    } <= files.keys()
-    assert [
-        path
-        for path, text in files.items()
-        if "$" in text.replace("${{ matrix", "").replace('"$(grpo', "")
-    ] == []
-    assert tomllib.loads(files["pyproject.toml"])["project"]["dependencies"] == [
-        f"grpo-core>={new.__version__}"
-    ]
-    steps = yaml.safe_load(files[".github/workflows/test.yml"])["jobs"]["test"]["steps"]
-    last = (
-        ["pytest"] if kind == "judge" else ["pytest", "grpo env check word-sums"]
-    )  # there is no judge in CI but that of the tests
-    assert [step["run"] for step in steps if "run" in step][-len(last) :] == last
-    for path, text in files.items():
-        assert text == "" or (text.endswith("\n") and not text.endswith("\n\n")), path
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    for command in (["check", "--select", "E,F,W,I,UP,B"], ["format", "--check"]):
-        tidy = [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length", "120", "."]
-        done = subprocess.run(tidy, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+    wanted = {"README.md", ".gitignore", "pyproject.toml", "tests/test_env.py"}
+    assert wanted | {"grpo_env_word_sums/py.typed"} <= files.keys()
+    needed = tomllib.loads(files["pyproject.toml"])["project"]["dependencies"]
+    assert needed == [f"grpo-core>={new.__version__}"]
+    # there is no judge in CI but that of the tests
+    check = [] if kind == "judge" else ["grpo env check word-sums"]
+    assert_tidy(files, tmp_path, last_steps=["pytest", *check])
 
 
 def test_what_to_do_next_is_printed_in_order(site: Path) -> None:
-    lines = [
-        line.strip()
-        for line in grpo("env", "new", "word-sums", "--out", "a folder").stdout.splitlines()
-    ]
-    assert lines[2:] == [
+    shown = grpo("env", "new", "word-sums", "--out", "a folder").stdout
+    assert [line.strip() for line in shown.splitlines()][2:] == [
         "cd 'a folder'",
         "pip install -e '.[test]'",
         "pytest",
@@ -302,7 +238,7 @@ def here(site: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "Word", "word_sums", "word sums", "7up", "-x", "x-", "a--b", "../x", "wörter", "x\n"],
+    ["", "Word", "word_sums", "7up", "-x", "x-", "a--b", "../x", "wörter", "x\n"],
 )
 def test_a_name_that_is_no_lowercase_identifier_with_dashes_is_refused(
     name: str, here: Path
@@ -318,7 +254,6 @@ def test_a_name_that_is_no_lowercase_identifier_with_dashes_is_refused(
         ("import", "'import' is a keyword of Python"),
         ("arithmetic", "the name 'arithmetic' is taken by grpo-core"),
         ("docker", "the name 'docker' is taken by grpo-core"),
-        ("besiege", "the name 'besiege' is taken by grpo-core"),
     ],
 )
 def test_a_name_that_something_has_already_is_refused(name: str, reason: str, here: Path) -> None:

@@ -111,35 +111,26 @@ def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(
 ) -> None:
     monkeypatch.setenv("GRPO_CACHE", str(tmp_path / "cache"))
     config = {"environment": f"{file}:Coder", "verify": {"cache": "disk"}}
-    found = [
-        reward(
-            {**config, "sandbox": {"name": f"{file}:{name}", "settings": {"plus": plus}}},
-            "coders.py:Coder",
-        )
-        for name, plus in (("Adder", 4), ("Adder", 1), ("OneMore", 1), ("Adder", 4))
-    ]
-    assert found == [7, 4, 5, 7]
+    for name, plus, expected in (
+        ("Adder", 4, 7),
+        ("Adder", 1, 4),
+        ("OneMore", 1, 5),
+        ("Adder", 4, 7),
+    ):
+        sandbox = {"name": f"{file}:{name}", "settings": {"plus": plus}}
+        assert reward({**config, "sandbox": sandbox}, "coders.py:Coder") == expected
 
 
 def test_a_fingerprint_knows_the_sandbox_and_stays_where_nothing_has_changed(file: str) -> None:
-    def found(**sandbox: object) -> str:
+    def found(name: str, **settings: object) -> str:
+        sandbox = {"name": f"{file}:{name}", "settings": settings}
         (source,) = Sources.of(
             build_config([{"environment": f"{file}:Coder", "sandbox": sandbox}]), {}
         )
         return fingerprint(source.env)
 
-    first = found(name=f"{file}:Adder")
-    assert found(name=f"{file}:Adder", settings={"plus": 1}) == first
-    assert (
-        len(
-            {
-                first,
-                found(name=f"{file}:Adder", settings={"plus": 2}),
-                found(name=f"{file}:OneMore"),
-            }
-        )
-        == 3
-    )
+    assert found("Adder") == found("Adder", plus=1)
+    assert len({found("Adder"), found("Adder", plus=2), found("OneMore")}) == 3
 
 
 def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> None:
@@ -152,54 +143,38 @@ def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> No
     def lent() -> Services:
         return Services(sandboxes={"default": FakeSandbox(lambda program, one: Outcome("ok", 1))})
 
-    assert (
-        fingerprint(Borrower(None, lent()))
-        == fingerprint(Borrower(None, lent()))
-        != fingerprint(Borrower())
-    )
+    first, second = (fingerprint(Borrower(None, lent())) for _ in range(2))
+    assert first == second != fingerprint(Borrower())
 
 
 def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    mixture: dict[str, object] = {f"{file}:Coder": {}, f"{file}:Other": {}}
-    assert (
-        reward({"mixture": mixture, "sandbox": {"name": f"{file}:Adder"}}, "coders.py:Other") == 4
-    )
+    config = {
+        "mixture": {f"{file}:Coder": {}, f"{file}:Other": {}},
+        "sandbox": {"name": f"{file}:Adder"},
+    }
+    assert reward(config, "coders.py:Other") == 4
     assert capsys.readouterr().out == "opened 1\nclosed\n"
 
 
 def test_none_is_opened_where_none_is_needed(file: str) -> None:
-    assert (
-        reward(
-            {"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}},
-            "coders.py:Thinker",
-        )
-        == 1
-    )
+    config = {"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}}
+    assert reward(config, "coders.py:Thinker") == 1
 
 
 def test_what_cannot_be_made_is_named_in_one_line(file: str) -> None:
-    with pytest.raises(
-        PluginError,
-        match=r"the sandbox '.*:Broken' cannot be created: RuntimeError: no such device",
-    ):
+    said = r"the {} '.*:Broken' cannot be created: RuntimeError: no such device"
+    with pytest.raises(PluginError, match=said.format("sandbox")):
         reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Broken"}}, "")
-    with pytest.raises(
-        PluginError, match=r"the judge '.*:Broken' cannot be created: RuntimeError: no such device"
-    ):
+    with pytest.raises(PluginError, match=said.format("judge")):
         open_judge(PluginHost(), "default", JudgeConfig(name=f"{file}:Broken"))
 
 
 def test_an_unknown_sandbox_and_an_unknown_setting_are_named(file: str) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'docker'"):
         reward({"environment": f"{file}:Coder", "sandbox": {"name": "docke"}}, "")
+    wrong = {"name": f"{file}:Adder", "settings": {"minus": 1}}
     with pytest.raises(ConfigError, match=r"sandbox\.settings\.minus is not a setting"):
-        reward(
-            {
-                "environment": f"{file}:Coder",
-                "sandbox": {"name": f"{file}:Adder", "settings": {"minus": 1}},
-            },
-            "",
-        )
+        reward({"environment": f"{file}:Coder", "sandbox": wrong}, "")
 
 
 CHOOSY = """
