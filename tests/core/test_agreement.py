@@ -22,8 +22,12 @@ def test_a_judge_that_raises_is_one_error_of_its_own() -> None:
         asyncio.run(agreement(FakeJudge(broken), PAIRS))
 
 
-def test_a_pair_is_right_if_the_better_text_has_the_higher_score() -> None:
-    found = asyncio.run(
-        agreement(FakeJudge(lambda request: float(request.candidate == "good")), PAIRS)
-    )
-    assert (found.right, found.tied, found.wrong, found.failed) == (1, 0, 0, 0)
+@pytest.mark.parametrize(
+    ("good", "counts"), [(1.0, (1, 0, 0)), (0.1 + 0.2, (0, 1, 0))], ids=["more", "more by rounding"]
+)
+def test_a_pair_is_right_if_the_better_text_has_the_higher_score(
+    good: float, counts: tuple[int, int, int]
+) -> None:
+    judge = FakeJudge(lambda request: good if request.candidate == "good" else 0.3)
+    found = asyncio.run(agreement(judge, PAIRS))
+    assert (found.right, found.tied, found.wrong, found.failed) == (*counts, 0)

@@ -28,11 +28,9 @@ def rejected(
     [
         ({OLD: 64}, OLD),
         ({NEW: 64}, NEW),
-        ({OLD: 64, NEW: 32}, NEW),
         ({OLD: 16, NEW: 32}, OLD),
         ({OLD: None, NEW: 32}, NEW),
         ({"model": "m"}, None),
-        ({OLD: "64"}, None),
         ({OLD: True}, None),
     ],
 )
@@ -60,7 +58,6 @@ REFUSALS = [
     "Use 'max_completion_tokens' instead. (unsupported_parameter)",
     "Unsupported parameter: 'max_tokens' (unsupported_parameter)",
     "this model is not supported MaxTokens, please use MaxCompletionTokens",
-    "max_tokens is deprecated; set max_completion_tokens",
     "This model does not support max_tokens.",
 ]
 
@@ -88,7 +85,6 @@ def test_an_endpoint_that_knows_max_tokens_alone_gets_it(message: str, status: i
     [
         (rejected("Unsupported value: 'temperature' (unsupported_value)"), {OLD: 64}),
         (rejected("Unsupported value: max_tokens does not support 0"), {OLD: 0}),
-        (rejected("Unknown field 'seed'"), {OLD: 64}),
         (rejected("'max_tokens' or 'max_completion_tokens' must be at least 1"), {OLD: 0}),
         (rejected(REFUSALS[0], status=401), {OLD: 64}),
         (rejected(REFUSALS[0], status=500, kind=FailureKind.UNAVAILABLE), {OLD: 64}),
@@ -107,12 +103,10 @@ def test_what_an_endpoint_refuses_otherwise_moves_no_bound(
     ("message", "status", "expected"),
     [
         ("Request too large for gpt on tokens per min (TPM): Limit 1000, Requested 9000.", 429, True),
-        ("Limit: 1000, Requested: 9000", 429, True),
         ("The request is too large for your tier", 429, True),
         ("Rate limit reached (TPM): Limit 1000, Used 900, Requested 200.", 429, False),
         ("Rate limit reached (RPM): Limit 3, Requested 1.", 429, False),
         ("Concurrency limit: 5, requested: 8", 429, False),
-        ("Limit of open connections: limit 5, requested 8", 429, False),
         ("Request too large", 413, False),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core.calls import child as children
-from grpo_core.calls.child import PARENT_PID, Child, Ending, signal_name
+from grpo_core.calls.child import PARENT_PID, Child, Ending
 
 from .processes import is_alive, wait_until
 
@@ -46,7 +46,6 @@ def test_a_child_knows_its_parent_by_an_argument() -> None:
     [
         ("os._exit(3)", 3),
         ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
-        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
     ],
 )
 def test_how_a_child_ended_is_known_though_it_reads_no_request(code: str, status: int) -> None:
@@ -85,13 +84,3 @@ def test_a_process_with_a_session_of_its_own_ends_with_the_child_that_started_it
     assert (ending.status, ending.problem) == (0 if ends else None, "")
     assert wait_until(lambda: not is_alive(int(note.read_text())))
     assert seconds < 20
-
-
-def test_a_child_that_nobody_waits_for_ends_with_the_block() -> None:
-    with Child([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
-        assert child.status is None
-    assert child.status is not None
-
-
-def test_signals_have_names_and_those_that_have_none_have_numbers() -> None:
-    assert (signal_name(signal.SIGSEGV), signal_name(61)) == ("SIGSEGV", "signal 61")

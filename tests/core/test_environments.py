@@ -78,51 +78,27 @@ def test_a_list_takes_one_value_or_texts_between_commas() -> None:
         build("Listing", numbers="x")
 
 
-def test_without_overrides_the_defaults_hold() -> None:
+def test_overrides_are_converted_to_the_types_of_the_config() -> None:
+    built = build(difficulty=3, style="plain", noise={"amount": 1})
+    assert built.config == Settings(difficulty=3, style="plain", noise=Noise(1.0))
     assert build().config == Settings()
 
 
-def test_overrides_are_converted_to_the_types_of_the_config() -> None:
-    assert build(difficulty=3, style="plain", noise={"amount": 1}).config == Settings(
-        difficulty=3, style="plain", noise=Noise(1.0)
-    )
-
-
 def test_an_unknown_setting_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"^env\.difficlty is not a setting of 'example'; did you mean 'env\.difficulty'\?$",
-    ):
+    with pytest.raises(ConfigError, match=r"^env\.difficlty is not .* mean 'env\.difficulty'\?$"):
         build(difficlty=3)
-
-
-def test_an_unknown_setting_without_a_near_one_is_answered_with_all_of_them() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"env\.zzz is not a setting of 'example'; it has env\.difficulty, env\.style, env\.noise\.",
-    ):
-        build(zzz=3)
-
-
-def test_an_unknown_setting_inside_a_section_is_an_error() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"env\.noise\.amont is not a setting of 'example'; did you mean 'env\.noise\.amount'\?",
-    ):
+    with pytest.raises(ConfigError, match=r"^env\.noise\.amont is not .* 'env\.noise\.amount'\?$"):
         build(noise={"amont": 3})
+    known = r"^env\.zzz is not .*; it has env\.difficulty, env\.style, env\.noise\."
+    with pytest.raises(ConfigError, match=known):
+        build(zzz=3)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            {"difficulty": "high"},
-            r"^env\.difficulty of 'example': input should be a valid integer.*; found 'high'$",
-        ),
-        (
-            {"style": "loud"},
-            r"^env\.style of 'example': input should be 'plain' or 'chat'; found 'loud'$",
-        ),
+        ({"difficulty": "high"}, r"^env\.difficulty of 'example': .*integer.*; found 'high'$"),
+        ({"style": "loud"}, r"^env\.style of .*: input should be 'plain' or 'chat'; found 'loud'$"),
         ({"noise": {"amount": "x"}}, r"^env\.noise\.amount of 'example': .*; found 'x'$"),
         ({"difficulty": -1}, r"^env of 'example': difficulty must not be negative$"),
     ],
@@ -146,23 +122,34 @@ def test_a_config_that_is_no_dataclass_is_refused() -> None:
         build("WithoutDataclass")
 
 
+HEIR = """
+from grpo_core import Environment
+from heir_base import Base
+
+class Heir({bases}):
+    pass
+"""
+BASE = """
+from grpo_core import Environment, Reward, Task, Verdict
+
+class Base({base}):
+    def task(self, key):
+        return Task(key, "x", None)
+
+    def verify(self, task, rollout):
+        return Verdict({{"reward": Reward({reward})}}, passed=True)
+"""
+
+
 @pytest.mark.parametrize("bases", ["Base", "Base, Environment"])
 def test_the_fingerprint_knows_what_a_class_inherits(tmp_path: Path, bases: str) -> None:
     """Else verdicts of another verifier would be taken from a cache, and a run would go on with them."""
-    (tmp_path / "inherited.py").write_text(
-        f"from grpo_core import Environment\nfrom heir_base import Base\nclass Heir({bases}):\n    pass\n"
-    )
+    (tmp_path / "inherited.py").write_text(HEIR.format(bases=bases))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from inherited import Heir; print(Heir().fingerprint())"
     found = set()
     for reward in ("0.25", "0.75", "0.25"):
-        (tmp_path / "heir_base.py").write_text(
-            "from grpo_core import Environment, Reward, Task, Verdict\n"
-            f"class Base({'Environment' if bases == 'Base' else ''}):\n    def task(self, key):\n        return Task(key, 'x', None)\n"
-            f"    def verify(self, task, rollout):\n        return Verdict({{'reward': Reward({reward})}}, passed=True)\n"
-        )
-        code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from inherited import Heir; print(Heir().fingerprint())"
-        found.add(
-            subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=True
-            ).stdout
-        )
+        base = "Environment" if bases == "Base" else ""
+        (tmp_path / "heir_base.py").write_text(BASE.format(base=base, reward=reward))
+        command = [sys.executable, "-c", code]
+        found.add(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert len(found) == 2

@@ -65,11 +65,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for folder in (tmp_path, project):
         monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (project, tmp_path))))
-    install(
-        tmp_path,
-        "grpo-executor-afar",
-        entry_points={"afar": "grpo_executor_afar"},
-    )
+    install(tmp_path, "grpo-executor-afar", entry_points={"afar": "grpo_executor_afar"})
     yield "afar"
     for name in [name for name in sys.modules if name.startswith("grpo_executor_afar")]:
         del sys.modules[name]
@@ -88,17 +84,15 @@ def judged(
     during: Callable[[], None] | None = None,
     **verify: Any,
 ) -> list[Verdict]:
-    config = build_config(
-        [{"environment": environment, "verify": {"cache": "off", "retries": 0, **verify}}]
-    )
+    verify = {"cache": "off", "retries": 0, **verify}
+    config = build_config([{"environment": environment, "verify": verify}])
 
     async def run() -> list[Verdict]:
         async with Sources.of(config, {}, host=PluginHost()) as sources:
             (source,) = sources
             tasks = await sources.tasks([TaskKey(source.name, "train", 3)])
-            verifying = asyncio.create_task(
-                sources.verify(tasks, [[Rollout.of(text) for text in texts]])
-            )
+            rollouts = [Rollout.of(text) for text in texts]
+            verifying = asyncio.create_task(sources.verify(tasks, [rollouts]))
             if during is not None:
                 await asyncio.sleep(1.0)
                 during()
@@ -108,11 +102,8 @@ def judged(
 
 
 def far_ends() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children()
-        if "grpo_executor_afar.executor" in child.cmdline()
-    ]
+    children = psutil.Process().children()
+    return [child for child in children if "grpo_executor_afar.executor" in child.cmdline()]
 
 
 @pytest.mark.sampled(1)
@@ -129,6 +120,7 @@ def test_verdicts_come_from_the_far_end_and_are_those_of_this_machine(
     assert far_ends() == []
 
 
+@pytest.mark.sampled(1)
 def test_a_deadline_is_kept_at_the_far_end_and_is_no_reward(plugin: str, slow: str) -> None:
     started = time.monotonic()
     late, right = judged(slow, ["sleep", "3"], timeout_seconds=1.5, executor={"name": plugin})
@@ -151,6 +143,7 @@ def test_a_far_end_that_dies_is_asked_again_and_then_an_error(plugin: str, slow:
     assert "exceeded its deadline of 2 s" in str(retried.error)
 
 
+@pytest.mark.sampled(1)
 def test_what_cannot_travel_is_refused_in_one_line(plugin: str, tmp_path: Path, slow: str) -> None:
     executor = {"name": plugin}
     with pytest.raises(ConfigError, match=r"Grouped judges whole groups .*; set .*name=local"):
@@ -162,17 +155,14 @@ def test_what_cannot_travel_is_refused_in_one_line(plugin: str, tmp_path: Path, 
         Sources.of(given, {"echo": Echo()}, host=PluginHost())
 
 
+@pytest.mark.sampled(1)
 def test_a_far_end_with_other_versions_ends_the_run_before_it_begins(
     plugin: str, slow: str, tmp_path: Path
 ) -> None:
     other = tmp_path / "python"
-    other.write_text(
-        "#!/bin/sh\n"
-        "exec "
-        + sys.executable
-        + " -c \"import importlib.metadata as m; m.version = lambda name: '9.9'; import runpy; "
-        "runpy.run_module('grpo_executor_afar.executor', run_name='__main__')\"\n"
-    )
+    code = "import importlib.metadata as m, runpy; m.version = lambda name: '9.9'; "
+    code += "runpy.run_module('grpo_executor_afar.executor', run_name='__main__')"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
     other.chmod(0o755)
     with pytest.raises(ConfigError, match=r"grpo-core 9\.9 instead of "):
         judged(slow, ["3"], executor={"name": plugin, "settings": {"python": str(other)}})
@@ -193,10 +183,8 @@ def test_a_wrong_name_or_setting_is_one_line_before_the_model_is_loaded(
         f"--set=verify.executor.{key}={value if key == 'name' else json.dumps(value)}"
         for key, value in executor.items()
     ]
-    result = grpo(
-        "run", "--env=arithmetic", "--model=nowhere/no-such-model", f"--out={tmp_path / 'run'}",
-        *settings,
-    )  # fmt: skip
+    command = ["run", "--env=arithmetic", "--model=nowhere/no-such-model"]
+    result = grpo(*command, f"--out={tmp_path / 'run'}", *settings)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert "no-such-model" not in result.stderr
@@ -263,11 +251,6 @@ def test_a_place_is_told_all_it_needs_as_json_and_no_answer_travels_to_it() -> N
     (described,) = executor.described
     assert (described.spec, described.isolated, described.stateful) == (spec, False, False)
     assert described.versions.keys() == {"python", "grpo-core", "pytest"}
-    assert [request.op for request in executor.requests] == [
-        "task",
-        "reference",
-        "audit",
-        "verify",
-        "verify",
-    ]
+    asked = [request.op for request in executor.requests]
+    assert asked == ["task", "reference", "audit", "verify", "verify"]
     assert {request.draw for request in executor.requests[1:]} == {2}

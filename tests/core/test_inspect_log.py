@@ -37,31 +37,18 @@ print(json.dumps({
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = RunFolder(tmp_path / "run")
-    folder.start(
-        {
-            "model": {"name": "m"},
-            "mixture": {},
-            "environment": "sums",
-            "lora": {"enabled": True},
-            "provenance": {},
-        }
-    )
+    config = {"model": {"name": "m"}, "mixture": {}, "environment": "sums"}
+    folder.start({**config, "lora": {"enabled": True}, "provenance": {}})
     call = ToolCall("add", {"a": 1, "b": 2}, "id-1")
+    added = (Message("assistant", "", (call,)), Message("tool", "3"))
     rollouts = [
-        Rollout(
-            (
-                Message("assistant", "", (call,)),
-                Message("tool", "3"),
-                Message("assistant", "Answer: 3 <script>\u2028"),
-            )
-        ),
+        Rollout((*added, Message("assistant", "Answer: 3 <script>\u2028"))),
         Rollout((Message("assistant", "Answer: 4 \ud800"),), finish="length"),
         Rollout((Message("assistant", "Answer: 5"),)),
     ]
+    exact = {"exact": Reward(1.0, note="equal")}
     verdicts = [
-        Verdict(
-            {"exact": Reward(1.0, note="equal")}, passed=True, answer="3", detail={"log": "ok"}
-        ),
+        Verdict(exact, passed=True, answer="3", detail={"log": "ok"}),
         Verdict({"exact": Reward(0.0)}, answer="4"),
         Verdict.failed("no sandbox"),
     ]
@@ -78,10 +65,8 @@ def test_a_sample_holds_prompt_messages_scores_and_errors(run: Path) -> None:
         first, second, third = samples_of(index.read(1), "m")
         (held_out,) = samples_of(index.read(2), "m")
     assert (first["id"], first["epoch"], second["epoch"]) == ("step 1 train 3", 1, 2)
-    assert [message["role"] for message in first["messages"]] == [
-        *("system", "user"),
-        *("assistant", "tool", "assistant"),
-    ]
+    roles = [message["role"] for message in first["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
     assert first["messages"][2]["tool_calls"][0]["function"] == "add"
     assert first["scores"]["part: exact"] == {"value": 1.0, "explanation": "equal"}
     assert first["scores"]["passed"]["value"] == "C"
@@ -112,14 +97,9 @@ def test_what_cannot_be_written_is_refused(
 def test_without_inspect_ai_the_extra_is_named(run: Path, tmp_path: Path) -> None:
     blocked = "import sys; sys.modules['inspect_ai'] = None; sys.modules['inspect_ai.log'] = None; "
     command = "from grpo_core.cli.app import main; main()"
+    export = ["export", str(run), "--to", "inspect", "--log", str(tmp_path / "a.eval")]
     done = subprocess.run(
-        [
-            *(sys.executable, "-c", blocked + command, "export", str(run)),
-            *("--to", "inspect", "--log", str(tmp_path / "a.eval")),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", blocked + command, *export], capture_output=True, text=True
     )
     assert done.returncode == 2
     assert "grpo-core[inspect]" in done.stderr
@@ -143,11 +123,8 @@ def test_inspect_ai_reads_the_log(run: Path, tmp_path: Path, ending: str) -> Non
     found = json.loads(output("-c", READ, str(log)))
     assert (found["status"], found["model"]) == ("success", "m")
     assert found["ids"] == ["step 1 train 3", "step 1 eval 0"]
-    assert found["means"] == {
-        "reward": pytest.approx(2 / 3),
-        "passed": pytest.approx(2 / 3),
-        "part: exact": pytest.approx(2 / 3),
-    }
+    assert found["means"].keys() == {"reward", "passed", "part: exact"}
+    assert set(found["means"].values()) == {pytest.approx(2 / 3)}
     by_place = {(sample["id"], sample["epoch"]): sample for sample in found["samples"]}
     assert len(by_place) == 4
     first = by_place["step 1 train 3", 1]

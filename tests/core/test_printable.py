@@ -7,10 +7,13 @@ import json
 import sys
 import time
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.table import Table
+from rich.text import Text
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.calls.printable import plain_markdown, printable, printable_json
@@ -129,9 +132,6 @@ def test_prints_are_printable_inside_the_block_only(capsys: pytest.CaptureFixtur
 
 def test_a_console_shows_names_letter_by_letter() -> None:
     """A class called Bug was once printed as an emoji."""
-    from rich.table import Table
-    from rich.text import Text
-
     out = io.StringIO()
     page = PrintableConsole(file=out)
     table = Table("file.py:Bug:1", title="[bold]T[/bold]")
@@ -139,26 +139,18 @@ def test_a_console_shows_names_letter_by_letter() -> None:
     page.print(table, Text("\x1b]0;T\x07", "link http://evil"), ":bug:", markup=True, emoji=True)
     shown = out.getvalue()
     # A Text drops the bell by itself.
-    assert all(
-        text in shown
-        for text in (
-            "file.py:Bug:1",
-            "[bold]T[/bold]",
-            r"[link=http://x]:bug:[/link]\x1b[5m",
-            r"\x1b]0;T",
-        )
-    )
+    for text in ("file.py:Bug:1", "[bold]T[/bold]", r"[link=http://x]:bug:[/link]\x1b[5m"):
+        assert text in shown
+    assert r"\x1b]0;T" in shown
     assert "\x1b" not in shown
 
 
-def test_the_log_cannot_be_forged_and_is_bounded(tmp_path: object) -> None:
-    from pathlib import Path
-
-    folder = RunFolder(Path(str(tmp_path)))
+def test_the_log_cannot_be_forged_and_is_bounded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
     folder.log("step 1\nstopped: \x1b[2J\r\n  kept")
     folder.log("x" * 1_000_000)
     folder.log("a\n" * 100_000)
-    lines = (Path(str(tmp_path)) / "log.txt").read_text().split("\n")
+    lines = (tmp_path / "log.txt").read_text().split("\n")
     assert lines[:3] == ["step 1", r"  stopped: \x1b[2J", "  kept"]
     assert lines[3].endswith("... (1,000,000 characters)")
     assert max(map(len, lines)) <= 10_000

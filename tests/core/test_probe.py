@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.figures.statistics import expected_differing, expected_mixed, quantile
+from grpo_core.figures.statistics import expected_differing, expected_mixed
 from grpo_core.figures.summary import Sampled
 from grpo_core.protocol.types import Group
 from grpo_core.report.probe import probe_report, token_budget
@@ -32,36 +32,31 @@ def verdict(
 def rollout(*turns: int, finish: str = "stop") -> Rollout:
     """What the policy said in so many tokens each time, and two tokens of the environment in between."""
     trainable = tuple(own for turn in turns for own in (*([1] * turn), 0, 0))[:-2]
-    return Rollout(
-        (Message("assistant", "x"),),
-        finish,
-        (1,),
-        (5,) * len(trainable),
-        (0.0,) * len(trainable),
-        trainable,
-    )  # type: ignore[arg-type]
+    count = len(trainable)
+    said = (Message("assistant", "x"),)
+    return Rollout(said, finish, (1,), (5,) * count, (0.0,) * count, trainable)  # type: ignore[arg-type]
 
 
 def group(
     index: int, verdicts: Sequence[Verdict], rollouts: Sequence[Rollout] | None = None
 ) -> Group[None]:
-    return Group(
-        Task(TaskKey("sums", "train", index), "1 + 1?", None),
-        rollouts or [rollout(3) for _ in verdicts],
-        verdicts,
-    )
+    task = Task(TaskKey("sums", "train", index), "1 + 1?", None)
+    return Group(task, rollouts or [rollout(3) for _ in verdicts], verdicts)
+
+
+def groups_of(*passed: Sequence[float]) -> list[Group[None]]:
+    """Attempts by task: what each was paid; 1 passes."""
+    return [group(i, [verdict(float(right)) for right in task]) for i, task in enumerate(passed)]
 
 
 def level(at: float, *passed: Sequence[int]) -> Sampled:
     """Attempts by task: 1 where one passed."""
-    return Sampled(
-        at, [group(i, [verdict(float(right)) for right in task]) for i, task in enumerate(passed)]
-    )
+    return Sampled(at, groups_of(*passed))
 
 
 def test_every_statistic_of_a_level_by_hand() -> None:
     groups = [
-        group(0, [verdict(1.0), verdict(0.0), verdict(0.0), verdict(0.0, form=0.0, answer=None)]),
+        group(0, [*map(verdict, (1.0, 0.0, 0.0)), verdict(0.0, form=0.0, answer=None)]),
         group(
             1,
             [verdict(0.0)] * 4,
@@ -69,25 +64,12 @@ def test_every_statistic_of_a_level_by_hand() -> None:
         ),
     ]
     (found,) = probe_report([Sampled(0.5, groups, [0.1, 0.3, 0.2])], TERMS).levels
-    assert (found.level, found.tasks, found.attempts, found.unscored, found.clipped) == (
-        0.5,
-        2,
-        8,
-        0.0,
-        1 / 8,
-    )
-    assert (found.pass_rate, found.unparsed, found.mixed_passed, found.mixed_reward) == (
-        1 / 8,
-        1 / 8,
-        0.5,
-        0.5,
-    )
+    assert (found.level, found.tasks, found.attempts, found.unscored) == (0.5, 2, 8, 0.0)
+    assert (found.clipped, found.pass_rate, found.unparsed) == (1 / 8, 1 / 8, 1 / 8)
+    assert (found.mixed_passed, found.mixed_reward) == (0.5, 0.5)
     assert found.reward == pytest.approx((0.8 + 0.2 * 7) / 8)
-    assert found.pass_at == {
-        1: 1 / 8,
-        2: 1 / 4,
-        4: 1 / 2,
-    }  # the first task: 1/4, 1 - 3/6, 1; the second: 0
+    # the first task: 1/4, 1 - 3/6, 1; the second: 0
+    assert found.pass_at == {1: 1 / 8, 2: 1 / 4, 4: 1 / 2}
     assert found.parts == {"form": 7 / 8, "exact": 1 / 8}
     assert found.verify_seconds == Quantiles(0.2, 0.3)
     assert found.tokens == Quantiles(3, 16)  # 3 3 3 3 8 10 11 16
@@ -105,38 +87,22 @@ def test_what_could_not_be_judged_is_counted_and_is_in_no_other_share() -> None:
         group(1, [verdict(1.0)] * 4),
         group(2, [BROKEN] * 4),
     ]
-    (found,) = probe_report(
-        [Sampled(0.0, groups)], Terms(parts=("exact",), budget=16, max_error_rate=0.5)
-    ).levels
-    assert (found.unscored, found.pass_rate, found.mixed_passed) == (
-        pytest.approx(5 / 12),
-        5 / 7,
-        0.5,
-    )
-    assert found.pass_at == {
-        1: pytest.approx((1 / 3 + 1) / 2),
-        2: pytest.approx((2 / 3 + 1) / 2),
-        3: 1.0,
-    }
+    lenient = Terms(parts=("exact",), budget=16, max_error_rate=0.5)
+    (found,) = probe_report([Sampled(0.0, groups)], lenient).levels
+    assert found.unscored == pytest.approx(5 / 12)
+    assert (found.pass_rate, found.mixed_passed) == (5 / 7, 0.5)
+    assert found.pass_at == pytest.approx({1: (1 / 3 + 1) / 2, 2: (2 / 3 + 1) / 2, 3: 1.0})
     assert found.trainable
     (strict,) = probe_report([Sampled(0.0, groups)], TERMS).levels
-    assert (strict.trainable, strict.reason) == (
-        False,
-        "42% of the attempts could not be judged; a run stops above 20%",
-    )
+    assert not strict.trainable
+    assert strict.reason == "42% of the attempts could not be judged; a run stops above 20%"
 
 
 def test_nothing_judged_is_no_statistic_and_a_reason() -> None:
     found = probe_report([Sampled(0.0, [group(0, [BROKEN] * 2)])], TERMS)
     (only,) = found.levels
-    assert (
-        only.pass_rate,
-        only.reward,
-        only.mixed_passed,
-        only.unparsed,
-        only.pass_at,
-        only.histogram,
-    ) == (None, None, None, None, {}, ())
+    assert only.pass_rate is only.reward is only.mixed_passed is only.unparsed is None
+    assert (only.pass_at, only.histogram) == ({}, ())
     assert not found.trainable
     assert "100% of the attempts could not be judged" in found.reason
     assert probe_report([Sampled(0.0, [])], TERMS).reason == "nothing was sampled"
@@ -151,11 +117,8 @@ def test_success_that_is_too_rare_is_untrainable_whatever_partial_rewards_do(
     found = probe_report([Sampled(0.0, [group(0, [verdict(1.0), verdict(0.0)]), *partial])], TERMS)
     assert found.trainable == trainable
     assert found.levels[0].mixed_reward == 1.0
-    if not trainable:
-        assert (
-            found.reason
-            == "at level 0 only 4.2% of the tasks have an attempt that passes, so there is no success to learn from"
-        )
+    rare = "at level 0 only 4.2% of the tasks have an attempt that passes"
+    assert found.reason.startswith(rare) is not trainable
 
 
 def test_success_that_is_too_common_is_untrainable() -> None:
@@ -182,70 +145,39 @@ def test_with_open_ends_rewards_that_differ_are_enough_and_success_is_not_asked(
     assert not probe_report([Sampled(0.0, never)], TERMS).trainable
 
 
-def test_one_attempt_at_each_task_compares_nothing() -> None:
-    lenient = Terms(parts=("exact",), budget=16, max_error_rate=1.0)
-    found = probe_report(
-        [Sampled(0.0, [group(i, [verdict(i % 2), BROKEN]) for i in range(9)])], lenient
-    )
-    assert "no task has two attempts that could be compared" in found.reason
-
-
 def test_the_level_whose_pass_rate_lies_in_the_window_is_suggested() -> None:
-    easy, fair, fairer, hard = (
-        [1, 1, 1, 1, 0],
-        [1, 1, 1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 0, 0, 0, 0, 0, 0],
-    )
-    levels = {0.0: easy, 0.25: fair, 0.5: fairer, 1.0: hard}
-    found = probe_report([level(at, task, task) for at, task in levels.items()], TERMS)
-    assert (found.trainable, found.level) == (
-        True,
-        0.5,
-    )  # both 0.33 and 0.4 lie in 0.3 .. 0.7; 0.4 is nearer to its middle
+    tasks = {
+        0.0: [1, 1, 1, 1, 0],
+        0.25: [1, 1, 1, 0, 0, 0, 0, 0, 0],
+        0.5: [1, 1, 0, 0, 0],
+        1.0: [1, 0, 0, 0, 0, 0, 0],
+    }
+    levels = [level(at, task, task) for at, task in tasks.items()]
+    found = probe_report(levels, TERMS)
+    # both 0.33 and 0.4 lie in 0.3 .. 0.7; 0.4 is nearer to its middle
+    assert (found.trainable, found.level) == (True, 0.5)
     narrow = Terms(parts=("exact",), budget=16, window=(0.79, 0.9))
-    assert probe_report([level(at, task, task) for at, task in levels.items()], narrow).level == 0.0
+    assert probe_report(levels, narrow).level == 0.0
 
 
 def test_an_untrainable_level_is_never_suggested_and_one_trainable_level_is_enough() -> None:
-    found = probe_report(
-        [level(0.0, *[[1, 1]] * 5, *[[0, 0]] * 5), level(1.0, *[[1, 0, 0, 0, 0, 0]] * 3)], TERMS
-    )
+    levels = [level(0.0, *[[1, 1]] * 5, *[[0, 0]] * 5), level(1.0, *[[1, 0, 0, 0, 0, 0]] * 3)]
+    found = probe_report(levels, TERMS)
     assert [each.trainable for each in found.levels] == [False, True]
     assert (found.trainable, found.level) == (True, 1.0)
-    assert (
-        found.reason
-        == "at level 1 100% of the tasks have an attempt that passes and rewards differ within 100% of the groups"
-    )
+    assert found.reason.endswith("and rewards differ within 100% of the groups")
 
 
 def test_of_several_untrainable_levels_the_nearest_gives_the_reason() -> None:
     found = probe_report([level(0.0, *[[1, 1]] * 29, [1, 0]), level(1.0, *[[0, 0]] * 9)], TERMS)
-    assert found.reason.startswith(
-        "at no probed level; at level 0, which is nearest, only 3.3% of the tasks have an attempt that fails"
-    )
-
-
-def test_levels_share_the_bins_of_their_histograms() -> None:
-    first, second = probe_report([level(0.0, [0, 0]), level(1.0, [1, 1, 0])], TERMS).levels
-    assert [(each.low, each.high) for each in first.histogram] == [
-        (each.low, each.high) for each in second.histogram
-    ]
-    assert (first.histogram[0].share, second.histogram[9].share) == (1.0, pytest.approx(2 / 3))
-    (only,) = probe_report([level(0.0, [0, 0])], TERMS).levels
-    assert only.histogram == (Bin(0.2, 0.2, 1.0),)
+    nearest = "at no probed level; at level 0, which is nearest, only 3.3% of the tasks"
+    assert found.reason.startswith(nearest)
 
 
 def test_mixed_groups_of_tasks_that_differ_little_share_one_probability() -> None:
     """Ten tasks with 2 of 4: nothing between them, so the correlation is 0.01, a + b = 99, and each task has Beta(51.5, 51.5):
     2 E[p (1 - p)] = 2 * 51.5^2 / (103 * 104)."""
     assert expected_mixed([(2, 4)] * 10, 2) == pytest.approx(2 * 51.5**2 / (103 * 104))
-
-
-def test_mixed_groups_of_tasks_that_differ_much_keep_their_own() -> None:
-    """0 of 4 and 4 of 4: all variance is between them, so the correlation is 0.9, a + b = 1 / 9, and they have Beta(1 / 18, 73 / 18):
-    2 E[p (1 - p)] = 2 * (1 / 18) (73 / 18) / ((74 / 18) (92 / 18))."""
-    assert expected_mixed([(0, 4), (4, 4)], 2) == pytest.approx(2 * 73 / (74 * 92))
 
 
 def test_mixed_groups_without_any_success_stay_rare() -> None:
@@ -301,17 +233,3 @@ def test_gaps_that_are_filled_have_no_token_budget() -> None:
     filled = Rollout((Message("assistant", "x"),), "stop", (1,), (2,), (0.0,), (1,), positions=(0,))
     groups = [group(i, [verdict(1.0), verdict(0.0)], [filled, filled]) for i in range(3)]
     assert probe_report([Sampled(0.0, groups)], TERMS).max_new_tokens is None
-
-
-def test_quantiles_are_values_that_were_seen() -> None:
-    assert [quantile([3, 1, 2, 4], share) for share in (0.5, 0.75, 0.76, 0.99)] == [2, 3, 4, 4]
-    assert quantile([7], 0.5) == 7
-
-
-def test_a_report_as_json_holds_everything() -> None:
-    data = probe_report([level(0.5, [1, 0])], TERMS).to_json()
-    assert (data["level"], data["levels"][0]["level"], data["levels"][0]["pass_at"]) == (
-        0.5,
-        0.5,
-        {1: 0.5, 2: 1.0},
-    )

@@ -29,19 +29,9 @@ def test_a_verdict_has_one_weighted_part_per_function_and_their_sum_as_total() -
     )
     assert verdict.rewards == {"yes": Reward(1.0, 0.8), "length": Reward(0.5, 0.2, "5 characters")}
     assert list(verdict.rewards) == ["yes", "length"]
+    unweighted = Rubric({"yes": says_yes, "length": length})(TASK, Rollout.of(""))
+    assert [part.weight for part in unweighted.rewards.values()] == [1.0, 1.0]
     assert verdict.total == pytest.approx(0.9)
-
-
-def test_the_worst_answer_gets_the_same_part_names() -> None:
-    rubric = Rubric({"yes": says_yes, "length": length})
-    assert (
-        rubric(TASK, Rollout.of("")).rewards.keys()
-        == rubric(TASK, Rollout.of("yes")).rewards.keys()
-    )
-
-
-def test_weights_left_out_are_one() -> None:
-    assert Rubric({"yes": says_yes})(TASK, Rollout.of("yes")).rewards["yes"].weight == 1.0
 
 
 def test_functions_may_ask_an_already_parsed_answer() -> None:
@@ -58,15 +48,6 @@ def test_a_verdict_passes_by_the_named_part_alone() -> None:
     assert rubric(TASK, Rollout.of("yes")).passed
     assert not rubric(TASK, Rollout.of("something long enough")).passed
     assert not Rubric({"yes": says_yes})(TASK, Rollout.of("yes")).passed
-
-
-def test_a_value_below_one_of_the_passing_part_is_no_pass() -> None:
-    def nearly(answer: int) -> float:
-        return answer / 10
-
-    rubric = Rubric({"nearly": nearly}, passed="nearly")
-    assert not rubric(9).passed
-    assert rubric(10).passed
 
 
 def test_every_part_records_its_own_seconds() -> None:
@@ -108,11 +89,6 @@ def test_a_function_may_return_what_each_turn_earned() -> None:
     verdict = rubric(TASK, Rollout.of("yes"))
     assert verdict.rewards["game"] == Reward(1.0, 2.0, "late", turns=(0.25, 0.75))
     assert (verdict.total, verdict.passed) == (3.0, True)
-
-
-def test_the_parts_can_be_had_for_a_verdict_of_ones_own() -> None:
-    rewards = Rubric({"yes": says_yes}).rewards(TASK, Rollout.of("yes"))
-    assert Verdict(rewards=rewards, passed=True, answer="yes").total == 1.0
 
 
 @pytest.mark.parametrize(
@@ -182,14 +158,6 @@ def test_what_async_functions_keep_open_belongs_to_one_loop_in_all_calls() -> No
     assert not loops[0].is_closed()
 
 
-def test_an_exception_of_an_async_function_is_passed_on() -> None:
-    async def fails() -> float:
-        raise LookupError("no table")
-
-    with pytest.raises(LookupError, match="no table"):
-        Rubric({"fails": fails})()
-
-
 @pytest.mark.parametrize(
     "score",
     [
@@ -206,8 +174,8 @@ def test_scalars_of_numpy_are_numbers_and_a_sum_that_is_rounded_passes(score: An
 @pytest.mark.parametrize(
     "score",
     [
-        *(None, "1", numpy.str_("1"), numpy.array([1.0]), numpy.ma.masked, 1j, b"1", [1.0]),
-        *(numpy.complex64(1), (None, ""), (1.0, None), (1.0, "", 2)),
+        *(None, "1", numpy.array([1.0]), numpy.ma.masked, 1j, b"1", [1.0], numpy.complex64(1)),
+        *((None, ""), (1.0, None), (1.0, "", 2)),
     ],
 )
 def test_anything_else_is_no_reward(score: Any) -> None:

@@ -45,13 +45,8 @@ def test_every_statistic_is_a_mean_over_tasks() -> None:
         "part exact": 0.375,
     }
     assert values == {name: pytest.approx(value) for name, value in expected.items()}
-    assert (found.tasks, found.attempts, found.unscored, found.clipped, found.tokens) == (
-        2,
-        8,
-        0,
-        0.5,
-        16,
-    )
+    assert (found.tasks, found.attempts, found.unscored) == (2, 8, 0)
+    assert (found.clipped, found.tokens) == (0.5, 16)
     assert found.to_json()["statistics"]["pass@2"]["tasks"] == 2
 
 
@@ -67,12 +62,7 @@ def test_what_could_not_be_judged_is_no_0() -> None:
 
 
 def test_nothing_judged_is_nothing_said() -> None:
-    found = summarize(
-        [group(0, [Verdict.failed("gone")])],
-        environment="sums",
-        level=0.0,
-        samples=1,
-        parts=["exact"],
-    )
+    gone = [group(0, [Verdict.failed("gone")])]
+    found = summarize(gone, environment="sums", level=0.0, samples=1, parts=["exact"])
     assert found.statistics == {}
     assert summarize([], environment="sums", level=0.0, samples=1, parts=[]).tasks == 0

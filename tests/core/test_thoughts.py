@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from grpo_core import Environment, Group, Message, Reward, Rollout, Task, TaskKey, ToolCall, Verdict
 from grpo_core.calls.wire import decode, encode
@@ -22,7 +21,6 @@ from grpo_core.report.rescoring import saved_rollout
 from grpo_core.report.terminal.texts import group_text
 from grpo_core.runs.attempts import Fields, attempt_line, group_line
 from grpo_core.runs.older_turns import split_older_turns
-from grpo_core.verify.cache import verdict_key
 from grpo_core.verify.checks import BrokenContractError, check_reply, check_verdict
 from grpo_core.verify.sent_back import is_sent_back, with_thoughts
 
@@ -43,14 +41,11 @@ SPLIT = (
 @pytest.mark.parametrize(
     ("text", "opened", "thoughts", "content"),
     [
-        ("3", False, "", "3"),
         ("<think>so</think>3", False, "so", "3"),
         ("\n <think> so\n</think>\n\n3\n", False, "so", "3\n"),
-        ("<think></think>3", False, "", "3"),
         ("\ufeff<think>so</think>3", False, "so", "3"),
         ("\u200b<think>so</think>3", False, "", "\u200b<think>so</think>3"),
         ("<think>so", False, "so", ""),
-        ("<think>", False, "", ""),
         ("so </think> 3", True, "so", "3"),
         ("<think>so</think>3", True, "so", "3"),
         ("so", True, "so", ""),
@@ -59,9 +54,7 @@ SPLIT = (
         ("so</think>3", False, "", "so</think>3"),
         ("<think>a</think>3<think>b</think>4", False, "a", "3<think>b</think>4"),
         ("<think>a<think>b</think>c</think>3", False, "a<think>b", "c</think>3"),
-        ("<think>a</think><think>b</think>3", False, "a", "<think>b</think>3"),
         ("<think>a</think>print('</think>')", False, "a", "print('</think>')"),
-        ("print('<think></think>')", False, "", "print('<think></think>')"),
         ("<THINK>a</THINK>3", False, "", "<THINK>a</THINK>3"),
         ("", False, "", ""),
     ],
@@ -92,40 +85,30 @@ def test_long_turns_are_split_in_linear_time(text: str) -> None:
     assert time.perf_counter() - begin < 1
 
 
-def test_a_rollout_of_a_text_is_split_as_in_a_run() -> None:
-    rollout = Rollout.of("<think>It is 4?</think>\n3")
-    assert (rollout.text, rollout.raw) == ("3", "<think>It is 4?</think>\n3")
-    assert Rollout(()).text == Rollout(()).raw == ""
-
-
-def test_thoughts_that_came_apart_have_no_place_in_the_raw_text() -> None:
-    assert MESSAGES[2].raw == "3"
-
-
 def test_a_split_turn_crosses_pipes_and_logs_as_it_was() -> None:
-    sent = json.loads(json.dumps([encode(SPLIT), encode(Rollout(SPLIT))]))
-    assert decode(sent[0]) == SPLIT
-    assert decode(sent[1]).messages == SPLIT
+    for messages in (SPLIT, MESSAGES):
+        sent = json.loads(json.dumps([encode(messages), encode(Rollout(messages))]))
+        assert decode(sent[0]) == decode(sent[1]).messages == messages
+    plain = (Message("user", "hi"), MESSAGES[3])  # as ever, so that digests and keys of caches stay
+    assert encode(plain) == {"messages": [["user", "hi"], ["assistant", "", []]]}
     logged = json.loads(json.dumps([message.to_json() for message in SPLIT]))
     assert tuple(map(Message.from_json, logged)) == SPLIT
     assert logged[0]["thought_marks"] == ["<think>\n", "\n</think>\n\n"]
 
 
 def test_turns_of_an_older_log_are_split_when_they_are_read_and_others_never_again() -> None:
-    line = {
-        "messages": [
-            {"role": "assistant", "content": "<think>a</think>3"},
-            {"role": "user", "content": "<think>b</think>"},
-            {"role": "assistant", "content": "</think>"},
-        ],
-        "finish": "stop",
-    }
+    said = [
+        ("assistant", "<think>a</think>3"),
+        ("user", "<think>b</think>"),
+        ("assistant", "</think>"),
+    ]
+    messages = [{"role": role, "content": content} for role, content in said]
+    line = {"messages": messages, "finish": "stop"}
     older = saved_rollout(line, is_split=False)
     assert older is not None
     assert older.messages == (
         Message.turn("<think>a</think>3"),
-        Message("user", "<think>b</think>"),
-        Message("assistant", "</think>"),
+        *(Message(role, content) for role, content in said[1:]),
     )
     newer = saved_rollout(line)
     assert newer is not None
@@ -157,30 +140,27 @@ def test_a_verdict_on_nothing_but_thoughts_says_so(text: str, note: str) -> None
     assert passed.rewards["exact"].note == ""
 
 
-@pytest.mark.parametrize(("text", "note"), SAID)
-def test_env_score_shows_what_is_missing(text: str, note: str) -> None:
-    done = CliRunner().invoke(app, ["env", "score", "arithmetic", "--answer", "-"], input=text)
-    assert done.exit_code == 0, done.output
-    assert note in " ".join(done.output.split())
-
-
 @pytest.mark.parametrize(
     "line",
     [
         {"content": "<think>Is it 7?</think>5"},
         {"content": "5", "thoughts": "Is it 7?", "thought_marks": ["<think>", "</think>"]},
-        {"content": "5", "thoughts": "Is it 7?"},
     ],
 )
 def test_env_score_takes_dialogues_with_thoughts_in_either_form(
     line: dict[str, object], tmp_path: Path
 ) -> None:
-    file = tmp_path / "dialogue.jsonl"
-    file.write_text(json.dumps({"role": "assistant", **line}) + "\n")
-    guess = f"{Path(__file__).parents[2] / 'examples' / '04_dialogue.py'}:Guess"
-    done = CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file), "--json"])
+    done = scored(tmp_path, line)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["answer"] == "5"
+
+
+def scored(folder: Path, line: dict[str, object]) -> Result:
+    """Score a dialogue of one line with the example."""
+    file = folder / "dialogue.jsonl"
+    file.write_text(json.dumps({"role": "assistant", **line}) + "\n")
+    guess = f"{Path(__file__).parents[2] / 'examples' / '04_dialogue.py'}:Guess"
+    return CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file), "--json"])
 
 
 @pytest.mark.parametrize(
@@ -189,10 +169,7 @@ def test_env_score_takes_dialogues_with_thoughts_in_either_form(
 def test_env_score_refuses_a_message_that_is_not_valid_in_the_first_line_too(
     fields: dict[str, object], tmp_path: Path
 ) -> None:
-    file = tmp_path / "dialogue.jsonl"
-    file.write_text(json.dumps({"role": "assistant", "content": "5", **fields}) + "\n")
-    guess = f"{Path(__file__).parents[2] / 'examples' / '04_dialogue.py'}:Guess"
-    done = CliRunner().invoke(app, ["env", "score", guess, "--answer", str(file)])
+    done = scored(tmp_path, {"content": "5", **fields})
     assert done.exit_code != 0
     assert "line 1 of the dialogue is no message" in f"{done.output} {done.exception}"
 
@@ -234,12 +211,6 @@ def test_a_turn_is_recognised_in_every_form_that_a_client_sends_back(
     assert known == ((SPLIT[0],) if is_same else (sent,))
 
 
-def test_a_client_may_write_the_tag_that_its_prompt_has() -> None:
-    known = replace(SPLIT[2], tool_calls=None)
-    for text in ("It is 3.</think>3", "<think>\nIt is 3.\n</think>\n3"):
-        assert is_sent_back(Message("assistant", text), known, DEFAULT_TAGS)
-
-
 TASK = Task(TaskKey("sums", "train", 5), (Message("user", "1 + 2?"),), None)
 
 
@@ -248,20 +219,6 @@ class Sums(Environment[None]):
 
     def task(self, key: TaskKey) -> Task[None]:
         return Task(key, TASK.prompt, None)
-
-
-def test_messages_cross_a_pipe_with_calls_and_thoughts() -> None:
-    sent = json.loads(json.dumps([encode(MESSAGES), encode(Rollout(MESSAGES))]))
-    assert decode(sent[0]) == MESSAGES
-    assert decode(sent[1]).messages == MESSAGES
-
-
-def test_messages_without_thoughts_are_written_as_ever() -> None:
-    """So the digests of prompts and the keys of caches stay."""
-    assert encode((Message("user", "hi"), MESSAGES[3])) == {
-        "messages": [["user", "hi"], ["assistant", "", []]]
-    }
-    assert Message("user", "hi").to_json() == {"role": "user", "content": "hi"}
 
 
 def attempt_lines(group: Group[Any]) -> list[dict[str, Any]]:
@@ -281,16 +238,6 @@ def test_a_log_keeps_thoughts_and_one_without_them_still_reads() -> None:
     assert older is not None
     assert [message.thoughts for message in older.messages] == [""] * 4
     assert older.text == Rollout(MESSAGES).text
-
-
-def test_thoughts_are_no_part_of_the_text_that_is_judged() -> None:
-    assert Rollout(MESSAGES[:3]).text == "3"
-
-
-def test_a_verdict_of_other_thoughts_is_not_taken_from_the_cache() -> None:
-    """A verifier may read them."""
-    plain, thought = (Rollout((Message("assistant", "3", thoughts=text),)) for text in ("", "hm"))
-    assert verdict_key("f", TASK, plain) != verdict_key("f", TASK, thought)
 
 
 def test_thoughts_are_shown_before_what_was_said_after_them() -> None:

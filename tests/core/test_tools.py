@@ -14,7 +14,7 @@ from pydantic import Field
 from grpo_core import ConfigError, GrpoError, Message, Reward, Rollout, Spec, Task, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, DescribedTool, answers, schemas
+from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
 from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
 
@@ -84,35 +84,17 @@ def test_a_method_is_described_and_called_as_a_function_is() -> None:
     assert "less than or equal to 2" in told[1]
 
 
-def test_calls_are_answered_in_order_as_tool_messages() -> None:
-    add_call = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
-    text = f'first {add_call} then <tool_call>\n[{{"name": "shout", "arguments": {{"text": "hi"}}}}]\n</tool_call>'
-    assert answers(TOOLS, text) == [Message("tool", "5"), Message("tool", "HI")]
-
-
-def test_a_text_without_a_call_has_no_answers() -> None:
-    assert answers(TOOLS, "add 2 and 3") is None
-
-
 @pytest.mark.parametrize(
     ("call_body", "message"),
     [
         ("{", "error: the call is not valid JSON"),
         ("[" * 100_000, "error: the call is not valid JSON"),
         ("7", "error: a call is an object"),
-        ('{"name": "add", "arguments": 3}', "error: a call is an object"),
-        (
-            '{"name": "ad", "arguments": {}}',
-            "error: there is no tool 'ad'; there are add, broken, shout",
-        ),
+        ('{"name": "ad"}', "error: there is no tool 'ad'; there are add, broken, shout"),
         ('{"name": "add"}', "error: add was called wrongly: a: missing required argument"),
         (
             '{"name": "add", "arguments": {"a": "x"}}',
             "error: add was called wrongly: a: input should be a valid integer",
-        ),
-        (
-            '{"name": "add", "arguments": {"a": 1, "c": 2}}',
-            "error: add was called wrongly: c: unexpected keyword argument",
         ),
         ('{"name": "broken", "arguments": {}}', "error: RuntimeError: no luck"),
     ],
@@ -123,12 +105,12 @@ def test_the_policy_is_told_what_is_wrong_with_a_call(call_body: str, message: s
 
 
 def test_results_and_their_number_are_bounded() -> None:
-    assert (
-        len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0])
-        == MAX_RESULT
-    )
+    long = call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')
+    assert len(long[0]) == MAX_RESULT
     many = json.dumps([{"name": "add", "arguments": {"a": n}} for n in range(100)])
-    assert len(call(f"<tool_call>{many}</tool_call>" * 3)) == MAX_CALLS
+    answered = call(f"<tool_call>{many}</tool_call>" * 3)
+    assert answered == [str(n + 1) for n in range(MAX_CALLS)]
+    assert answers(TOOLS, "add 2 and 3") is None
 
 
 class Calculator(Environment[int]):
@@ -164,19 +146,15 @@ def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator
         )
 
     async def check() -> None:
-        settings = VerifyConfig(timeout_seconds=1 if env.trusted else 5, retries=0)
-        async with Verifier(
-            env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings
-        ) as verifier:
+        settings = VerifyConfig(timeout_seconds=0.5 if env.trusted else 3, retries=0)
+        spec = Spec("calculator", f"{__file__}:Calculator")
+        async with Verifier(env, spec=spec, settings=settings) as verifier:
             (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
-            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [
-                Message("tool", "5")
-            ]
+            said = await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')])
+            assert list(said or ()) == [Message("tool", "5")]
             assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
-            ((pid,),) = [
-                [message.content for message in await verifier.reply(task, [ask("where")]) or ()]
-            ]
-            assert (int(pid) == os.getpid()) == env.trusted
+            (pid,) = await verifier.reply(task, [ask("where")]) or ()
+            assert (int(pid.content) == os.getpid()) == env.trusted
             with pytest.raises(GrpoError, match="deadline"):
                 await verifier.reply(task, [ask("hang")])
 
@@ -192,10 +170,8 @@ def test_a_result_that_is_not_json_is_an_error_and_any_text_can_be_tokenised() -
 
     (first,) = answers((odd,), '<tool_call>{"name": "odd"}</tool_call>') or []
     assert first.content.startswith("error: TypeError")
-    (second,) = (
-        answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>')
-        or []
-    )
+    text = '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>'
+    (second,) = answers((echo,), text) or []
     assert second.content == "a?"
 
 
@@ -215,11 +191,8 @@ def test_no_more_calls_are_made_than_are_answered_however_many_blocks_there_are(
         made.append(number)
         return "noted"
 
-    blocks = [
-        f'<tool_call>{{"name": "note", "arguments": {{"number": {number}}}}}</tool_call>'
-        for number in range(3 * MAX_CALLS)
-    ]
-    messages = answers([note], "".join(blocks))
+    block = '<tool_call>{"name": "note", "arguments": {"number": %d}}</tool_call>'
+    messages = answers([note], "".join(block % number for number in range(3 * MAX_CALLS)))
     assert messages is not None
     assert len(messages) == MAX_CALLS
     assert made == list(range(MAX_CALLS))
@@ -259,12 +232,6 @@ class Gossip(Letters):
         return (word,)
 
 
-class Served(Letters):
-    def tools(self):  # type: ignore[no-untyped-def]
-        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-        return (DescribedTool("words/count", "Count words.", schema, lambda given: len(given)),)
-
-
 class Unbound(Letters):
     def tools(self):  # type: ignore[no-untyped-def]
         return (Unbound.letter,)
@@ -281,7 +248,6 @@ def results_of(env: Environment[str]) -> dict[str, tuple[str, str]]:
 
 def test_the_kit_calls_tools_that_get_the_task_and_finds_one_that_tells_the_answer() -> None:
     assert {status for status, _ in results_of(Letters()).values()} == {"valid"}
-    assert results_of(Served())["tool.form"][0] == "valid"
     gossip = results_of(Gossip())
     assert gossip["tool.form"][0] == "valid"
     assert gossip["tool.secret"][0] == "invalid"
