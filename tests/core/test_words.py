@@ -13,7 +13,6 @@ from grpo_core.words import (
     last_text,
     normalized_prompt,
     prompt_text,
-    shorten,
 )
 
 KEY = TaskKey("words", "train", 0)
@@ -28,15 +27,6 @@ def test_a_long_text_is_cut_behind_its_size_and_fitted_within_it(length: int) ->
     else:
         assert cut(text, 10) == "0123456789..."
         assert fit(text, 10) == "0123456..."
-
-
-def test_what_is_shortened_is_quoted_first_and_may_be_anything() -> None:
-    assert shorten("a\nb") == r"'a\nb'"
-    assert shorten("\ud800\x00") == r"'\ud800\x00'"
-    assert shorten(["a", None]) == "['a', None]"
-    assert shorten("a" * 59) == f"'{'a' * 59}..."
-    assert shorten("a" * 58) == f"'{'a' * 58}'"
-    assert shorten("abcdef", 3) == "'ab..."
 
 
 def test_a_prompt_is_one_text_whether_it_is_a_chat_or_not() -> None:
