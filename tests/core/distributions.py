@@ -91,24 +91,16 @@ def install_plugin(
     folder: Path, name: str, source: str = "", *, target: str = "nowhere:Nothing"
 ) -> None:
     """Install the plugin `name` as distribution `grpo-env-<name>`, module `plugin_<name>`; without source it offers one environment."""
-    source = source or OFFERS_ONE.format(name=name, target=target)
-    install(
-        folder,
-        f"grpo-env-{name}",
-        entry_points={name: f"plugin_{name}"},
-        modules={f"plugin_{name}": source},
-    )
+    module = f"plugin_{name}"
+    modules = {module: source or OFFERS_ONE.format(name=name, target=target)}
+    install(folder, f"grpo-env-{name}", entry_points={name: module}, modules=modules)
 
 
 def install_project(site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a project that `grpo new` wrote into `site`, as pip would in editable mode."""
     about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    install(
-        site,
-        about["name"],
-        entry_points=about["entry-points"]["grpo"],
-        version=about["version"],
-    )
+    points = about["entry-points"]["grpo"]
+    install(site, about["name"], entry_points=points, version=about["version"])
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
 
@@ -132,12 +124,8 @@ def grpo_apart(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
 
 def pytest_apart(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The tests of a folder in a process of its own, without plugins of pytest, which take a second to import."""
-    command = [
-        sys.executable,
-        "-c",
-        "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))",
-        *("-q", "-p", "no:cacheprovider", *arguments),
-    ]
+    code = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", *arguments]
     environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=environ

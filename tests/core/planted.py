@@ -11,16 +11,15 @@ import platform
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -87,6 +86,11 @@ class Sum(Environment[int]):
         return {"a carry forgotten": f"<answer>{task.data - 10}</answer>"}
 
 
+def exactly(right: bool, answer: Any, otherwise: float = 0.0) -> Verdict:
+    """Return the verdict of an environment that pays nothing but the right answer."""
+    return Verdict({"reward": Reward(1.0 if right else otherwise)}, passed=right, answer=answer)
+
+
 # Tasks
 
 
@@ -95,20 +99,7 @@ class GlobalRandom(Sum):
         return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
 
 
-_FRUITS = {
-    "apples",
-    "pears",
-    "plums",
-    "figs",
-    "dates",
-    "limes",
-    "lemons",
-    "melons",
-    "kiwis",
-    "grapes",
-    "cherries",
-    "mangoes",
-}  # few may keep their order
+_FRUITS = {f"plum {number}" for number in range(12)}
 
 
 class SetOrder(Sum):
@@ -117,19 +108,11 @@ class SetOrder(Sum):
         return replace(task, prompt=f"{task.prompt} Think of {' and '.join(_FRUITS)}.")
 
 
-class EvalFurtherOn(Sum):
-    """The same, by fewer indices than a run may take."""
-
-    def task(self, key: TaskKey) -> Task[int]:
-        place = key.index + 20_000 * (key.split == "eval")
-        return replace(super().task(replace(key, split="train", index=place)), key=key)
-
-
 class Rows(Sum):
     """Sound: a list with an end, as data sets are."""
 
     levels = False
-    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
+    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
 
     def size(self, split: str) -> int:
         return 400 if split == "train" else 50
@@ -141,23 +124,12 @@ class Rows(Sum):
         return key
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        return Verdict(
-            {"exact": Reward(float(answer == task.data))},
-            passed=answer == task.data,
-            answer=None if answer is None else str(answer),
-        )
+        return exactly(answer == task.data, None if answer is None else str(answer))
 
 
 class NoSize(Rows):
     def size(self, split: str) -> int:
         raise OSError("no such table")
-
-
-class RaisesOnHeldOut(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        if key.split == "eval":
-            raise KeyError("eval")
-        return super().task(key)
 
 
 class EvalInTrain(Sum):
@@ -184,31 +156,27 @@ class TimeOfDay(Sum):
 
 
 class SubstringMatch(Sum):
-    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
+    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         right = str(task.data) in rollout.text
-        return Verdict(
-            {"exact": Reward(float(right))}, passed=right, answer=str(task.data) if right else None
-        )
+        return exactly(right, str(task.data) if right else None)
 
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return ()
+
+
+class PaysForAnything(SubstringMatch):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        answer = self.extracted(rollout.text)
+        said = None if answer is None else str(answer)
+        return exactly(answer == task.data, said, otherwise=0.01)
 
 
 class Tolerance(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         close = answer is not None and abs(answer - task.data) <= 0.01 * task.data
         return super().scored(task, task.data if close else answer)
-
-
-class LastNumberWins(Sum):
-    def extracted(self, text: str) -> int | None:
-        numbers = re.findall(r"\d{1,12}", text[-100:])
-        return int(numbers[-1]) if numbers else None
-
-    def cheats(self, task: Task[int]) -> Sequence[str]:
-        return ()
 
 
 class EndingIgnored(Sum):
@@ -227,39 +195,10 @@ class NaNReward(Sum):
         )
 
 
-class AboveRange(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(
-            verdict, rewards={**verdict.rewards, "exact": Reward(2.0 if verdict.passed else 0.0)}
-        )
-
-
-class HashOfText(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(verdict, answer=str(hash(f"{answer}") % 1000))
-
-
 class RaisesOnJunk(Sum):
     def extracted(self, text: str) -> int | None:
         block = xml_tag(text, tag="answer")
         return int(block.content) if block else None
-
-
-class PaysForAnything(Sum):
-    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        right = answer == task.data
-        return Verdict(
-            {"exact": Reward(1.0 if right else 0.01)},
-            passed=right,
-            answer=None if answer is None else str(answer),
-        )
-
-    def cheats(self, task: Task[int]) -> Sequence[str]:
-        return ()
 
 
 class PaysForSilence(Sum):
@@ -337,13 +276,6 @@ class QuietUntilItCanRead(Sum):
         return verdict
 
 
-class LeavesFiles(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if is_watched():
-            Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
-        return super().scored(task, answer)
-
-
 # What it borrows
 
 
@@ -379,15 +311,6 @@ class Coded(Environment[int]):
 
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return ("def f(x):\n    return x\n",)
-
-
-class OutageIsZero(Coded):
-    async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        try:
-            verdict = await super().averify(task, rollout)
-        except ConnectionError:
-            return Verdict({"reward": Reward(0.0)})
-        return verdict
 
 
 class TrustsEquality(Coded):
@@ -455,13 +378,25 @@ class RareEmptyTruth(Environment[str]):
         return replace(task, data="") if rare(task, 40) else task
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        right = rollout.text.strip() == task.data
-        return Verdict(
-            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
-        )
+        answer = rollout.text.strip()
+        return exactly(answer == task.data, answer[:90])
 
     def reference(self, task: Task[str]) -> str:
         return task.data
+
+
+class AllEmptyInTags(RareEmptyTruth):
+    """No row has an answer, and an empty tag is right."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return replace(super().task(key), data="")
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        block = xml_tag(rollout.text, tag="answer")
+        return exactly(block is not None and block.content.strip() == task.data, None)
+
+    def reference(self, task: Task[str]) -> str:
+        return f"<answer>{task.data}</answer>"
 
 
 class ListAsTruth(RareEmptyTruth):
@@ -471,29 +406,6 @@ class ListAsTruth(RareEmptyTruth):
         task = super().task(key)
         several = str([task.data, task.data[::-1]])
         return replace(task, data=several if rare(task, 9) else task.data or "word")
-
-
-class EmptyInTags(RareEmptyTruth):
-    """A third of the rows have no answer, and an empty tag is right for them."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        return replace(task, data="" if key.index % 3 == 0 else task.data or "word")
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="answer")
-        right = block is not None and block.content.strip() == task.data
-        return Verdict({"reward": Reward(float(right))}, passed=right)
-
-    def reference(self, task: Task[str]) -> str:
-        return f"<answer>{task.data}</answer>"
-
-
-class AllEmptyInTags(EmptyInTags):
-    """No row has an answer."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return replace(super().task(key), data="")
 
 
 class ListsAreAnswers(ListAsTruth):
@@ -540,120 +452,55 @@ class SameRowTwice(Rows):
         return replace(key, index=key.index - 1) if key.index % 20 == 1 else key
 
 
-# Other spellings of secrets and questions
-
-
-class WritesCapitals(RareEmptyTruth):
-    """Sound: the answer differs from the text only by case, which matters."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}{key.rng().randrange(10**6)}"
-        return Task(key, f"Write {word} in capitals and nothing else.", word.upper())
-
-
-class CapitalsDoNotMatter(WritesCapitals):
-    """The answer differs from the text only by case, which does not matter."""
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        return super().verify(
-            task, replace(rollout, messages=(Message("assistant", rollout.text.upper()),))
-        )
-
-
-# Levels
-
-
 # What surrounds a process
+
 
 SETTING = "PLANTED_SETTING"
 """A variable that has to do with nothing, and that is set in the tests."""
 
+SURROUNDINGS: Mapping[str, Callable[[], object]] = {
+    "other environment variables": lambda: os.environ.get(SETTING, "home"),
+    "another user": lambda: os.environ.get("USER", "nobody"),
+    "another date": lambda: time.strftime("%Y"),
+    "another time zone": lambda: datetime.fromtimestamp(86_400 * 365),
+    "another machine's name": platform.node,
+    "another locale": lambda: locale.setlocale(locale.LC_CTYPE),
+    "another home folder": Path.home,
+    "another working directory": Path.cwd,
+    "in every process": os.getpid,
+    "another PYTHONHASHSEED": lambda: hash("text"),
+}
+"""What an environment may look at, by what the kit has to name."""
 
-class TellsVariable(Sum):
+
+@dataclass(frozen=True)
+class LooksAt:
+    """Names the surrounding that changes a task, or else a verdict."""
+
+    surrounding: str = "another date"
+
+
+class TellsItsSurroundings(Sum):
     """Tells something of its surroundings in each prompt."""
+
+    Config = LooksAt
 
     def task(self, key: TaskKey) -> Task[int]:
         task = super().task(key)
         return replace(task, prompt=f"{task.prompt} You are at {self.here()}.")
 
-    def here(self) -> str:
-        return os.environ.get(SETTING, "home")
+    def here(self) -> object:
+        return SURROUNDINGS[self.config.surrounding]()
 
 
-class TellsUser(TellsVariable):
-    def here(self) -> str:
-        return os.environ.get("USER", "nobody") + os.environ.get("TERM", "")
-
-
-class TellsDate(TellsVariable):
-    def here(self) -> str:
-        return str(datetime.now(UTC).date())
-
-
-class TellsYear(TellsVariable):
-    def here(self) -> str:
-        return time.strftime("%Y")
-
-
-class TellsTimeZone(TellsVariable):
-    def here(self) -> str:
-        return str(datetime.fromtimestamp(86_400 * 365))
-
-
-class TellsMachine(TellsVariable):
-    def here(self) -> str:
-        return socket.gethostname()
-
-
-class TellsLocale(TellsVariable):
-    def here(self) -> str:
-        return f"{locale.setlocale(locale.LC_CTYPE)} {os.environ.get('LANG')}"
-
-
-class TellsHome(TellsVariable):
-    def here(self) -> str:
-        return str(Path.home())
-
-
-class TellsFolder(TellsVariable):
-    def here(self) -> str:
-        return str(Path.cwd())
-
-
-class TellsProcess(TellsVariable):
-    def here(self) -> str:
-        return str(os.getpid())
-
-
-class PaysByVariable(Sum):
+class PaysByItsSurroundings(Sum):
     """Judges by something of its surroundings."""
 
+    Config = LooksAt
+
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(verdict, answer=f"{verdict.answer} {self.here()}")
-
-    def here(self) -> object:
-        return os.environ.get(SETTING)
-
-
-class PaysByDate(PaysByVariable):
-    def here(self) -> object:
-        return datetime.now(UTC).year
-
-
-class PaysByWeekday(PaysByVariable):
-    def here(self) -> object:
-        return time.localtime().tm_wday
-
-
-class PaysByMachine(PaysByVariable):
-    def here(self) -> object:
-        return platform.node()
-
-
-class PaysByLocale(PaysByVariable):
-    def here(self) -> object:
-        return os.environ.get("LC_ALL") or os.environ.get("LANG")
+        seen = SURROUNDINGS[self.config.surrounding]()
+        return replace(super().scored(task, answer), answer=f"{answer} {seen}")
 
 
 class NeedsHome(Sum):
@@ -679,28 +526,6 @@ class LeavesFewFiles(Sum):
         return super().scored(task, answer)
 
 
-class ShellLeavesFiles(Sum):
-    """Another program writes them."""
-
-    started = 0
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if is_watched() and self.started < 40:
-            self.started += 1
-            subprocess.run(["touch", f"{self.started}.txt"], check=True)
-        return super().scored(task, answer)
-
-
-class CachesInAFile(Sum):
-    """Sound: the first verdict writes a table, and the others read it."""
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        table = Path(tempfile.gettempdir(), "table.json")
-        if not table.exists():
-            table.write_text("[]")
-        return super().scored(task, answer)
-
-
 class HasAPool(Sum):
     """Sound: opens a few threads once."""
 
@@ -718,20 +543,6 @@ class KeepsALittle(Sum):
         return super().scored(task, answer)
 
 
-class HidesATerm(Sum):
-    """The prompt shows two of three numbers, of which two are seldom the same."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        first, second, third = one % 150, two % 150, key.rng().randrange(2)
-        prompt = f"What is {first} + {second} + a number? Write <answer>N</answer>."
-        return Task(key, prompt, first + second + third)
-
-
-class CanaryThatCanBeSolved(Sum):
-    def canaries(self) -> Sequence[Task[int]]:
-        return (self.task(TaskKey("canary", "eval", 3, 0)),)
-
-
 class SetsThePrecision(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         decimal.getcontext().prec = 9
@@ -745,84 +556,27 @@ class ReplacesAFunction(Sum):
         return super().verify(task, rollout)
 
 
-class OrphansAProcess(Sum):
-    """What the shell leaves behind has no parent any more."""
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        if is_watched():
-            subprocess.run(["sh", "-c", "sleep 6 >/dev/null 2>&1 &"], check=True)
-        return super().verify(task, rollout)
-
-
 FAULTS: Mapping[type[Environment[Any]], str] = {
-    GlobalRandom: "task.pure",
-    EvalFurtherOn: "task.seed",
     NoSize: "task.made",
-    RaisesOnHeldOut: "task.made",
-    SetOrder: "task.process",
-    TimeOfDay: "task.pure",
-    EvalInTrain: "task.split",
     EvalInTrainInCapitals: "task.split",
     PartsOutside: "declared.contract",
-    NaNReward: "verdict.form",
-    AboveRange: "verdict.form",
-    HashOfText: "verdict.process",
-    PaysForSilence: "floor.empty",
-    PaysForAnything: "floor.junk",
-    RaisesOnJunk: "floor.junk",
-    BlindToTheTask: "floor.other",
-    SubstringMatch: "floor.listed",
-    LastNumberWins: "floor.listed",
-    EndingIgnored: "floor.suffix",
-    Tolerance: "floor.near",
     MutantPays: "floor.mutants",
     QuietUntilItCanRead: "safety.state",
-    LeavesFiles: "safety.files",
     RareEmptyTruth: "verdict.reference",
-    EmptyInTags: "verdict.reference",
-    AllEmptyInTags: "verdict.reference",
     ListAsTruth: "task.truth",
     SameQuestion: "task.ambiguous",
-    CapitalsDoNotMatter: "task.secret",
     LeavesFewFiles: "safety.files",
-    ShellLeavesFiles: "safety.files",
     KeepsALittle: "cost.memory",
-    HidesATerm: "task.ambiguous",
     SetsThePrecision: "safety.state",
     ReplacesAFunction: "safety.state",
-    OrphansAProcess: "safety.processes",
-    CanaryThatCanBeSolved: "floor.canaries",
 }
-"""Each fault with the check that has to find it."""
+"""Faults of kinds that the catalogue in tests/kit has not, with the check that has to find each."""
 
 SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
     NoneIsNamed: ("task.truth", "verdict.reference"),
     ListsAreAnswers: ("task.truth", "verdict.reference"),
     SameRowTwice: ("task.ambiguous", "task.variety"),
-    WritesCapitals: ("task.secret",),
     NeedsHome: ("task.process", "verdict.process"),
-    CachesInAFile: ("safety.files",),
     HasAPool: ("safety.processes", "verdict.process"),
 }
 """Odd but honest ones, with the checks that have to pass them."""
-
-SURROUNDED: Mapping[type[Environment[Any]], str] = {
-    SetOrder: "another PYTHONHASHSEED",
-    TellsVariable: "other environment variables",
-    TellsUser: "another user",
-    TellsDate: "another date",
-    TellsYear: "another date",
-    TellsTimeZone: "another time zone",
-    TellsMachine: "another machine's name",
-    TellsLocale: "another locale",
-    TellsHome: "another home folder",
-    TellsFolder: "another working directory",
-    TellsProcess: "in every process",
-    HashOfText: "another PYTHONHASHSEED",
-    PaysByVariable: "other environment variables",
-    PaysByDate: "another date",
-    PaysByWeekday: "another date",
-    PaysByMachine: "another machine's name",
-    PaysByLocale: "another locale",
-}
-"""Those that depend on their surroundings, with what the kit has to name."""

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -144,19 +143,6 @@ class Votes(Sums):
         return ((f"{self.total(task)} or so",),)
 
 
-class Settles(Sums):
-    """Returns the last answer that it has if there is no further one."""
-
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        from openai import BadRequestError
-
-        messages = self.prompt(task)
-        with contextlib.suppress(BadRequestError):
-            for _ in range(2):
-                messages += [await ask(client, messages), CHECK]
-        return "" if len(messages) < 4 else messages[-2].content or ""
-
-
 PROGRAM = """
 import json, os, sys, urllib.request
 
@@ -218,25 +204,11 @@ class WaitsForNumbers(Sums):
         return said
 
 
-class HatesLongTurns(Sums):
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        said = await super().agent(task, client)
-        if len(said) > 100_000:
-            raise ValueError("too long")
-        return said
-
-
 class TrustsArguments(Submits):
     """Fails at calls without the argument."""
 
     def submitted(self, call: Any) -> str | None:
         return str(json.loads(call.function.arguments)["total"])
-
-
-class PaysSilence(Sums):
-    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        verdict = super().verify(task, rollout)
-        return verdict if rollout.returned else Verdict({"right": Reward(1.0)}, passed=True)
 
 
 class BelievesAnySubmission(Submits):
@@ -253,25 +225,6 @@ class BelievesAnySubmission(Submits):
 class DrawsAgain(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
         return await super().agent(task, client) + random.choice(["", " ", "  ", "\n"])
-
-
-class CountsAttempts(Sums):
-    """Asks in other words every time."""
-
-    count = 0
-
-    def prompt(self, task: Task[Any]) -> list[Any]:
-        CountsAttempts.count += 1
-        system = {"role": "system", "content": f"This is attempt {CountsAttempts.count}."}
-        return [system, *super().prompt(task)]
-
-
-class TellsTheTime(Sums):
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        return {"said": await super().agent(task, client), "seconds": time.monotonic()}
-
-    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        return super().verify(task, Rollout((), returned=(rollout.returned or {}).get("said")))
 
 
 # agent.apart
@@ -323,25 +276,6 @@ class TellsByTheTool(Submits):
         message = await ask(client, [answer, *self.prompt(task)], tools=[tool])
         submitted = [self.submitted(call) for call in message.tool_calls or ()]
         return submitted[0] or "" if submitted else ""
-
-
-class TellsInResults(Submits):
-    """Has its tool answer with the sum."""
-
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        messages = self.prompt(task)
-        for _ in range(2):
-            message = await ask(client, messages, tools=[TOOL])
-            totals = [self.submitted(call) for call in message.tool_calls or ()]
-            if not totals or totals[0] == str(task.data):
-                break
-            result = f"no, it is {task.data}"
-            messages.append(message)
-            messages += [
-                {"role": "tool", "tool_call_id": call.id, "content": result}
-                for call in message.tool_calls
-            ]
-        return totals[0] if totals else ""
 
 
 class DumpsItsData(Sums):
@@ -402,15 +336,6 @@ class AnswersItself(Sums):
             return str(task.data)
 
 
-class HatesCutTurns(Sums):
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        messages = self.prompt(task)
-        answer = await client.chat.completions.create(model="policy", messages=messages)
-        if answer.choices[0].finish_reason == "length":
-            raise RuntimeError("the answer was cut off")
-        return await super().agent(task, client)
-
-
 # agent.close
 
 
@@ -418,12 +343,6 @@ def new_folder() -> Path:
     folder = Path(tempfile.mkdtemp())
     (folder / "notes.txt").write_text("notes")
     return folder
-
-
-class LeavesFolders(Sums):
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        new_folder()
-        return await super().agent(task, client)
 
 
 class LeavesProcesses(Sums):
@@ -439,12 +358,6 @@ class LeavesTasks(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
         TASKS.add(asyncio.create_task(asyncio.sleep(60)))
         return await super().agent(task, client)
-
-
-class LeavesClients(Sums):
-    async def agent(self, task: Task[Any], client: Any) -> Any:
-        TASKS.add(other := client.copy(http_client=type(client._client)()))
-        return await super().agent(task, other)
 
 
 class LeavesWhenCancelled(Sums):
@@ -469,28 +382,20 @@ FAULTS: Mapping[type[AgentEnvironment[Any]], str] = {
     NeverAsks: "agent.talk",
     ReturnsSets: "agent.talk",
     WaitsForNumbers: "agent.talk",
-    HatesLongTurns: "agent.talk",
     TrustsArguments: "agent.talk",
-    PaysSilence: "agent.talk",
     BelievesAnySubmission: "agent.talk",
     DrawsAgain: "agent.repeat",
-    CountsAttempts: "agent.repeat",
-    TellsTheTime: "agent.repeat",
     SharesNotes: "agent.apart",
     Blocks: "agent.apart",
     TellsTheSum: "agent.secret",
     TellsByTheTool: "agent.secret",
-    TellsInResults: "agent.secret",
     DumpsItsData: "agent.secret",
     NeedsWhatIsReturned: "agent.cut_off",
     PassesWhatIsCutOff: "agent.cut_off",
     AsksOnAndOn: "agent.cut_off",
     AnswersItself: "agent.cut_off",
-    HatesCutTurns: "agent.cut_off",
     LeavesWhenCancelled: "agent.close",
-    LeavesFolders: "agent.close",
     LeavesProcesses: "agent.close",
     LeavesTasks: "agent.close",
-    LeavesClients: "agent.close",
 }
-SOUND = (Sums, InWorkers, Submits, Rewrites, Votes, Settles, Commands)
+SOUND = (Sums, InWorkers, Submits, Rewrites, Votes, Commands)

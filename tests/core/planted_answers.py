@@ -1,15 +1,15 @@
-"""Toy environments whose verifiers accept too much in one way each, beside sound ones that look alike; in a module of their own, for other processes."""
+"""Toy environments that declare too much or accept too much in one way each; in a module of their own, for other processes."""
 
 from __future__ import annotations
 
-import re
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from planted import EvalInTrainInCapitals, Sum, Tolerance
+from planted import EvalInTrainInCapitals, Sum, Tolerance, exactly
 
-from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.extract import parse_decimal, parse_integer
+from grpo_core import Environment, Rollout, Task, TaskKey, Verdict
+from grpo_core.extract import parse_integer
 
 # What an environment declares
 
@@ -44,17 +44,11 @@ class ForgottenAsync(Sum):
         return self.verify(task, rollout)
 
 
-class Waives(Sum):
-    """Sound: says which check does not apply, and why."""
-
-    waived: ClassVar[Mapping[str, str]] = {"floor.near": "the ruler is coarse"}
-
-
 class TwoFaults(EvalInTrainInCapitals, Tolerance):
-    pass
+    mutants = Environment.mutants
 
 
-# Spellings of numbers
+# What a verifier accepts
 
 
 class Bare(Sum):
@@ -65,23 +59,27 @@ class Bare(Sum):
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
         return Task(key, f"What is {one} + {two}? Reply with the number.", one + two)
 
-    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        return paid(self.right(task.data, rollout.text), rollout.text)
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        return exactly(self.right(task.data, rollout.text), rollout.text.strip()[:99])
 
-    def right(self, data: Any, text: str) -> bool:
+    def right(self, data: int, text: str) -> bool:
         return parse_integer(text) == data
 
-    def reference(self, task: Task[Any]) -> str:
+    def reference(self, task: Task[int]) -> str:
         return str(task.data)
 
-    def cheats(self, task: Task[Any]) -> Sequence[str]:
+    def cheats(self, task: Task[int]) -> Sequence[str]:
         return ("none",)
 
 
-def paid(right: bool, answer: str | None, reward: float | None = None) -> Verdict:
-    """The verdict of an environment with one part; passing answers are paid in full."""
-    value = float(right) if reward is None else reward
-    return Verdict({"reward": Reward(value)}, passed=right, answer=answer and answer.strip()[:99])
+class Metres(Bare):
+    """Sound: a unit may be left out, and a full stop does not matter."""
+
+    def right(self, data: int, text: str) -> bool:
+        return parse_integer(text.strip().removesuffix(".").removesuffix(" m")) == data
+
+    def reference(self, task: Task[int]) -> str:
+        return f"{task.data} m"
 
 
 class AtMost(Bare):
@@ -95,89 +93,14 @@ class InsideTheRight(Bare):
         return len(text.strip()) > 1 and text.strip() in str(data)
 
 
-class Metres(Bare):
-    """Sound: a unit may be left out, and a full stop does not matter."""
-
-    def right(self, data: int, text: str) -> bool:
-        return parse_integer(text.strip().removesuffix(".").removesuffix(" m")) == data
-
-    def reference(self, task: Task[Any]) -> str:
-        return f"{task.data} m"
-
-
-# JSON
-
-
-# Case
-
-
-# All at once
-
-
-# Numbers that need time
-
-
-# Tolerance, and where the answer counts
-
-
-class Halves(Bare):
-    """Sound: 2.50 is 2.5."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
-        return Task(key, f"What is half of {2 * one + 1}? Reply with the number.", one + 0.5)
-
-    def right(self, data: float, text: str) -> bool:
-        value = parse_decimal(text)
-        return value is not None and float(value) == data
-
-
-class Roughly(Halves):
-    """Sound: declares how near is near enough."""
-
-    tolerance = 0.02
-
-    def right(self, data: float, text: str) -> bool:
-        value = parse_decimal(text)
-        return value is not None and abs(float(value) - data) <= 0.02 * max(1, abs(data))
-
-
-class RoughlyTwice(Roughly):
-    """More is tolerated than is declared."""
+class RoughlyTwice(Bare):
+    """Tolerates more than it declares."""
 
     tolerance = 0.005
 
-
-class LastLine(Bare):
-    """Sound: the last line counts, after free reasoning."""
-
-    answer_at = "end"
-
     def right(self, data: int, text: str) -> bool:
-        return parse_integer(text.strip().rpartition("\n")[2]) == data
-
-    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        return paid(self.right(task.data, rollout.text), rollout.text.strip().rpartition("\n")[2])
-
-    def reference(self, task: Task[Any]) -> str:
-        return f"I add the units, then the tens.\n{task.data}"
-
-
-class AnywhereAtTheEnd(LastLine):
-    """Declares the end and looks everywhere."""
-
-    def right(self, data: int, text: str) -> bool:
-        return re.search(rf"\b{data}\b", text) is not None
-
-
-# Execution
-
-
-class AddsItUp(Bare):
-    """Two numbers are added up, so that the question is an answer."""
-
-    def right(self, data: int, text: str) -> bool:
-        found = re.fullmatch(r"([0-9]{1,9})(?: \+ ([0-9]{1,9}))?", text.strip(), re.ASCII)
-        return found is not None and int(found[1]) + int(found[2] or 0) == data
+        value = parse_integer(text)
+        return value is not None and abs(value - data) <= 0.02 * data
 
 
 class MaySkip(Bare):
@@ -191,26 +114,49 @@ class MaySkip(Bare):
         return text.strip() == "skip" or super().right(data, text)
 
 
-class Times(Bare):
-    """Sound: a time of day."""
+# How a verifier reads words
 
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
-        now = (one + two) % (12 * 60)
-        return Task(key, f"{now} minutes after six in the morning it is HH:MM?", 360 + now)
-
-    def right(self, data: Any, text: str) -> bool:
-        return self.minutes(text) == data
-
-    def minutes(self, text: str) -> int | None:
-        found = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])", text.strip(), re.ASCII)
-        return None if found is None else 60 * int(found[1]) + int(found[2])
-
-    def reference(self, task: Task[Any]) -> str:
-        return f"{task.data // 60:02}:{task.data % 60:02}"
+FIRST = ("Marie", "Albert", "Isaac", "Rosa", "Niels", "Alan", "Grace", "Emmy", "Carl", "Ada")
+LAST = ("Lindqvist", "Marstow", "Benholm", "Carter", "Dorning", "Elsberg", "Farrow", "Golding")
 
 
-SOUND: tuple[type[Environment[Any]], ...] = (*(Bare, Metres, Halves, Roughly, LastLine, Times),)
-"""Environments without faults."""
+class WithoutMarks(Environment[str]):
+    """Compares names without case and marks, and says nothing of it."""
+
+    levels = False
+    answer_in_prompt = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        rng = key.rng()
+        names = [f"{first} {rng.choice(LAST)}" for first in rng.sample(FIRST, 4)]
+        years = [2 * year + (key.split == "eval") for year in rng.sample(range(750, 995), 4)]
+        rows = [f"{name} was born in {year}" for name, year in zip(names, years, strict=True)]
+        prompt = f"{'; '.join(rows)}. Who was born in {years[2]}? Reply with the name."
+        return Task(key, prompt, names[2])
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        text = rollout.text.strip()
+        right = len(text) < 300 and self.normalised(text) == self.normalised(task.data)
+        return exactly(right, text)
+
+    def normalised(self, text: str) -> str:
+        return " ".join("".join(c for c in text.lower() if c not in string.punctuation).split())
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class WithoutMarksAsDeclared(WithoutMarks):
+    """Sound: declares how it reads words."""
+
+    free_spelling = True
+
+
+class OutOfOrderAsDeclared(WithoutMarksAsDeclared):
+    """Does not look at the order of the letters."""
+
+    def normalised(self, text: str) -> str:
+        return "".join(sorted(text.replace(" ", "").lower()))
 
 
 FAULTS: Mapping[type[Environment[Any]], str] = {
@@ -219,13 +165,11 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     WaivesWhatAllRestsOn: "declared.contract",
     ToleratesEverything: "declared.contract",
     AnswersInTheMiddle: "declared.contract",
-    AsyncVerify: "declared.contract",
-    ForgottenAsync: "verdict.form",
     RoughlyTwice: "floor.near",
     AtMost: "floor.near",
     InsideTheRight: "floor.near",
-    AnywhereAtTheEnd: "floor.listed",
-    AddsItUp: "floor.echo",
     MaySkip: "floor.constant",
+    WithoutMarks: "floor.spelling",
+    OutOfOrderAsDeclared: "floor",
 }
-"""Each fault with the check that has to find it."""
+"""Each fault with the check, or the group, that has to find it; the catalogue in tests/kit has many more."""

@@ -89,12 +89,6 @@ class Hunts(Environment[int]):
         return (f"{task.data} or {task.data + 1}", ("1", f"{task.data}?"))
 
 
-# reply.form and floor.*: the checks of dialogues play episodes
-
-
-# reply.secret: what is said first
-
-
 class Telling(Hunt):
     async def open(self) -> Sequence[Message]:
         return (Message("user", f"Do not tell anybody that it is {self.task.data}."),)
@@ -104,18 +98,9 @@ class TellsAtFirst(Hunts):
     hunt = Telling
 
 
-# episode.replay
-
-
 class Moody(Hunt):
     def said(self, guess: int | None) -> str:
         return super().said(guess) + random.choice("!.?")
-
-
-# episode.repeat
-
-
-# episode.apart
 
 
 _count = 0
@@ -135,27 +120,6 @@ class OfTheModule(Hunt):
 
 class KeepsStateInTheModule(Hunts):
     hunt = OfTheModule
-
-
-# episode.talk
-
-
-# episode.turns
-
-
-class Backdating(Hunt):
-    def earned(self, found: bool) -> Reward:
-        turns = [0.0] * len(self.guesses)
-        if found:
-            turns[0] = 1.0
-        return Reward(turns=tuple(turns))
-
-
-class PaysTheFirstTurn(Hunts):
-    hunt = Backdating
-
-
-# episode.close
 
 
 class OpensAFile(Hunt):
@@ -293,20 +257,6 @@ class Desks(Hunts):
 # Honest designs
 
 
-class Ending(Hunt):
-    """Pays the last turn for the end that it brought."""
-
-    def earned(self, found: bool) -> Reward:
-        turns = [0.0] * len(self.guesses)
-        if turns:
-            turns[-1] = float(found)
-        return Reward(turns=tuple(turns))
-
-
-class PaysTheEnd(Hunts):
-    hunt = Ending
-
-
 class NotReplayable(Hunts):
     """Sound: what it says is drawn anew in each episode, and it says so."""
 
@@ -314,36 +264,15 @@ class NotReplayable(Hunts):
     hunt = Moody
 
 
-class RestoresFiles(Desks):
-    """Sound: a file that the prompt names is written again before it is tested."""
-
-    class Restoring(Desk):
-        def files(self) -> dict[str, str]:
-            return {"given.txt": "Some rows that the policy may have changed.\n"}
-
-        def tests(self) -> dict[str, str]:
-            return super().tests() | self.files()
-
-    hunt = Restoring
-
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        prompt = (Message("user", f"Beside given.txt: {task.prompt[0].content}"),)
-        return Task(key, prompt, task.data)
-
-
 FAULTS: Mapping[type[Environment[Any]], str] = {
     TellsAtFirst: "reply.secret",
     KeepsStateInTheModule: "episode.apart",
-    PaysTheFirstTurn: "episode.turns",
     LeavesAFileOpen: "episode.close",
 }
 SOUND: Sequence[type[Environment[Any]]] = (
     Hunts,
     Desks,
-    PaysTheEnd,
     NotReplayable,
-    RestoresFiles,
 )
 
 

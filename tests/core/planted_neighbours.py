@@ -5,15 +5,13 @@ from __future__ import annotations
 import calendar
 import locale
 import os
-import random
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from planted import Sum, is_watched
-from planted_episodes import Desk, Desks, Folder, Folders, Hunt, Hunts
+from planted_episodes import Desk, Desks, Folder, Folders
 
 from grpo_core import (
     CommandResult,
@@ -73,11 +71,6 @@ class Dated(Sum):
         return Task(key, f"{told}: {one} + {two}? Write <answer>N</answer>.", one + two)
 
 
-class SetByKeywords(Dated):
-    def set(self) -> None:
-        locale.setlocale(category=locale.LC_ALL, locale="C")
-
-
 class CharactersOfTheUser(Dated):
     def set(self) -> None:
         locale.setlocale(locale.LC_CTYPE, "")
@@ -94,28 +87,7 @@ class DaysOfTheUser(Dated):
         locale.setlocale(locale.LC_TIME, "")
 
 
-class NumbersOfTheUser(Dated):
-    def set(self) -> None:
-        locale.setlocale(locale.LC_NUMERIC, "")
-        locale.setlocale(locale.LC_TIME, "C")
-
-
-class LocaleForAMoment(Sum):
-    """Judges in the user's locale, and restores the one before."""
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        with locale_restored():
-            locale.setlocale(locale.LC_ALL, "")
-            return super().verify(task, rollout)
-
-
 # task.process: environment variables
-
-
-class TakesAVariableAway(Sum):
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        os.environ.pop("PLANTED_PROXY", None)
-        return super().drawn(key, rng)
 
 
 class HurriedBehindTheLocale(Sum):
@@ -126,28 +98,6 @@ class HurriedBehindTheLocale(Sum):
             os.environ.get(name)
         hurry = " Hurry!" if os.environ.get("PLANTED_HURRY") else ""
         return Task(key, f"{one} + {two}?{hurry} Write <answer>N</answer>.", one + two)
-
-
-class FailsByAVariable(Sum):
-    """A variable lets tasks fail, instead of changing their prompt."""
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        if os.environ.get("PLANTED_STRICT"):
-            raise ValueError("there is no strict form")
-        return super().drawn(key, rng)
-
-
-class SlowBehindVariables(Sum):
-    """Tasks take long, and look at three variables that change nothing."""
-
-    timeout_seconds = 10.0
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        for name in ("PLANTED_CACHE", "PLANTED_DEBUG", "PLANTED_THREADS"):
-            os.environ.get(name)
-        if is_watched():
-            time.sleep(3.0)
-        return super().drawn(key, rng)
 
 
 # task.pure
@@ -162,108 +112,6 @@ class Multiplied(Sum):
 
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
         return super().asked(key, one * self.factor, two)
-
-
-# task.level
-
-
-class HarderByThePower(Sum):
-    """Has more terms with the third power of the level."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        terms = [one] + [two] * (1 + int(4 * key.level**3))
-        return Task(key, f"{' + '.join(map(str, terms))}? Write <answer>N</answer>.", sum(terms))
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        return super().drawn(TaskKey(key.env, key.split, key.index, key.seed), rng)
-
-
-# cost.memory
-
-
-class KeepsAndSearches(Sum):
-    """Keeps something of each verdict; a reference comes from a search."""
-
-    kept: ClassVar[list[bytes]] = []
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        self.kept.append(bytes(5000))
-        return super().verify(task, rollout)
-
-    def reference(self, task: Task[int]) -> str:
-        time.sleep(0.1)
-        return f"<answer>{task.data}</answer>"
-
-
-class PreparesItsRows(Sum):
-    """Keeps what it has prepared for each row of a list, which has an end."""
-
-    levels = False
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.prepared: dict[TaskKey, bytes] = {}
-
-    def size(self, split: str) -> int:
-        return 5000
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        self.prepared.setdefault(task.key, bytes(6000))
-        return super().verify(task, rollout)
-
-
-# tool.secret
-
-
-def _word(number: int) -> str:
-    rng = random.Random(number)
-    return "".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(4)).capitalize()
-
-
-CAPITALS = {_word(number): _word(1000 + number) for number in range(1, 300)}
-
-
-class Encyclopedia(Environment[str]):
-    """Asks for capitals, which are in the articles that a tool finds."""
-
-    levels = False
-    max_turns = 4
-
-    def task(self, key: TaskKey) -> Task[str]:
-        lands = [
-            land for land in CAPITALS if (sum(map(ord, land)) % 5 == 0) == (key.split == "eval")
-        ]
-        land = key.rng().choice(lands)
-        return Task(key, self.question(land), CAPITALS[land])
-
-    def question(self, land: str) -> str:
-        return f"What is the capital of {land}?"
-
-    def article(self, land: str) -> str:
-        return f"{land} is a country. The capital of {land} is {CAPITALS[land]}, by a lake."
-
-    def tools(self) -> Sequence[Callable[..., object]]:
-        return [self.search]
-
-    def search(self, query: str) -> str:
-        """Search the encyclopedia for words."""
-        found = next((land for land in CAPITALS if land in query), None)
-        return "Nothing was found." if found is None else self.article(found)
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        answer = rollout.text.strip()
-        right = answer == task.data
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-
-class RowsInItsIndex(Encyclopedia):
-    """The articles are the rows of the tasks."""
-
-    def article(self, land: str) -> str:
-        return f"question: {self.question(land)} answer: {CAPITALS[land]}"
 
 
 # episode.files
@@ -374,58 +222,18 @@ class LooksForTheBackup(HasASecretBackup):
     answer_in_prompt = True
 
 
-class RestoringHousehold(Restoring):
-    source = "household.csv"
-
-
-class WordsInsideOfNames(HasASecretBackup):
-    """The name of the file says nothing of a solution, though it has some of such letters."""
-
-    hunt = RestoringHousehold
-
-    def reference(self, task: Task[int]) -> Sequence[str]:
-        return ("copy household.csv note.txt", "done")
-
-
-# safety.eval
-
-
-class OpenedByName(Hunt):
-    """Opens what the policy names, also before the last turn."""
-
-    def heard(self, text: str) -> int | None:
-        with suppress(OSError, ValueError), open(text[:200], encoding="utf-8") as file:
-            file.read()
-        return super().heard(text)
-
-
-class OpensInReplies(Hunts):
-    hunt = OpenedByName
-
-
 HONEST: Mapping[type[Environment[Any]], str] = {
     HelperThatEnds: "safety.processes",
-    SetByKeywords: "task.process",
     CharactersOfTheUser: "task.process",
     PinnedAgain: "task.process",
-    LocaleForAMoment: "safety.state",
-    TakesAVariableAway: "task.process",
-    HarderByThePower: "task.level",
-    PreparesItsRows: "cost.memory",
-    Encyclopedia: "tool.secret",
     DesksBesideOthers: "episode.files",
     CopiesAsTold: "episode.files",
     LooksForTheBackup: "episode.files",
-    WordsInsideOfNames: "episode.files",
 }
 
 FAULTS: Mapping[type[Environment[Any]], str] = {
     HelperThatStays: "safety.processes",
     DaysOfTheUser: "task.process",
-    NumbersOfTheUser: "task.process",
     HurriedBehindTheLocale: "task.process",
-    FailsByAVariable: "task.process",
-    KeepsAndSearches: "cost.memory",
-    RowsInItsIndex: "tool.secret",
     HasASecretBackup: "episode.files",
 }

@@ -11,10 +11,7 @@ from grpo_core import Environment
 
 
 def one_of_each_check(faults: Mapping[type[Environment[Any]], str]) -> list[Any]:
-    """Return the parameters of a test: a faulty environment and its check.
-
-    All but the first of each check are marked heavy: the catalogue in tests/kit has hundreds more.
-    """
+    """Return faulty environments with their checks; all but the first of each check are heavy."""
     seen, parameters = set[str](), []
     for environment, check in faults.items():
         marks = [pytest.mark.heavy] if check in seen else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import re
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import planted
 import pytest
 
 from grpo_core import (
-    ConfigError,
     Environment,
+    Judge,
     Judgement,
     JudgeRequest,
     Outcome,
@@ -31,7 +31,6 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.config.settings import Isolation
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
 from grpo_core.testing import (
@@ -43,38 +42,15 @@ from grpo_core.testing import (
     check_environment,
 )
 
-from .distributions import TOY_ENVIRONMENT, grpo, install_toy, pytest_apart
-from .processes import is_alive
-from .sampled import some_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import planted
-
 from ..commandline import words
-
-COUNT = 8
-IN_A_WORKER = ("floor.large", "safety.", "cost.")
-"""Checks whose faults hang, grow or change the process that judges; the others are asked in this
-process, which is faster. Whole checks of sound environments, and the catalogue in tests/kit, use
-workers for all of them."""
-
-
-def problems(report: Report) -> set[str]:
-    return {result.check for result in report.results if result.status == "invalid"}
-
-
-def checked(env: Environment[Any], *only: str, isolation: Isolation = "auto") -> Report:
-    return check_environment(env, tasks=COUNT, only=only, isolation=isolation)
-
-
-def isolation_for(*checks: str) -> Isolation:
-    return "auto" if any(check.startswith(IN_A_WORKER) for check in checks) else "inline"
+from .distributions import TOY_ENVIRONMENT, grpo, install_toy, pytest_apart
+from .kit_runs import COUNT, checked, isolation_for, problems, result_of
+from .processes import is_alive, wait_until
 
 
 @pytest.fixture(scope="module")
 def sound() -> Report:
-    return checked(planted.Sum())
+    return checked(planted.Sum(), isolation="auto")
 
 
 def test_the_sound_twin_has_no_fault(sound: Report) -> None:
@@ -98,32 +74,18 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:
-    (found,) = checked(faulty(), check, isolation=isolation_for(check)).results
+    found = result_of(faulty(), check, isolation=isolation_for(check))
     assert found.status == "invalid", found.message
     assert f'only=["{check}"]' in found.reproduce
-    if check != "floor.canaries":  # the sound one has none
-        assert next(r for r in sound.results if r.check == check).status == "valid"
+    assert next(r for r in sound.results if r.check == check).status == "valid"
 
 
 def test_references_without_an_answer_are_a_fault_with_its_cause() -> None:
-    report = checked(planted.AllEmptyInTags(), isolation="inline")
+    report = checked(planted.AllEmptyInTags(), "verdict.reference", "floor")
     assert "separator" not in str(report)
-    (reference,) = (r for r in report.results if r.check == "verdict.reference")
-    assert (
-        "8 of 8 references are empty, such as '<answer></answer>' of train task 0"
-        in reference.message
-    )
-
-
-def test_an_environment_without_tasks_is_told_in_its_own_words_and_the_rest_is_not_checked() -> (
-    None
-):
-    report = check_environment(planted.Taskless())
-    assert problems(report) == {"task.made"}
-    assert "the data set is not there" in str(report)
-    assert {result.status for result in report.results if result.check.startswith("floor")} == {
-        "not_checked"
-    }
+    reference = next(r for r in report.results if r.check == "verdict.reference")
+    found = "8 of 8 references are empty, such as '<answer></answer>' of train task 0"
+    assert found in reference.message
 
 
 class EvalOnly(planted.Rows):
@@ -141,83 +103,54 @@ def test_an_environment_without_training_tasks_has_no_check_that_counts_as_passe
 
 def adding(program: Program, arguments: Any) -> Outcome:
     """Stands in for a sandbox: programs that add a constant, and some that cheat."""
-    if len(program.source) > 10_000:
-        return Outcome("exception", error="too long")
-    try:
-        body = ast.parse(program.source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return Outcome("exception", error="no program")
-    found = [node for node in body if isinstance(node, ast.FunctionDef)]
     if "return True" in program.source:
         return Outcome("ok", value=True)
-    if (
-        len(found) != 1
-        or not isinstance(found[0].body[0], ast.Return)
-        or not isinstance(found[0].body[0].value, ast.BinOp)
-        or not isinstance(found[0].body[0].value.op, ast.Add)
-    ):
-        return Outcome("no_result") if found else Outcome("exception", error="no function")
-    added = found[0].body[0].value.right
-    return (
-        Outcome("ok", value=arguments[0] + added.value)
-        if isinstance(added, ast.Constant)
-        else Outcome("exception")
-    )
-
-
-def test_an_environment_that_turns_an_outage_into_a_reward_is_found_and_its_sound_twin_is_not() -> (
-    None
-):
-    services = Services({"default": FakeSandbox(adding)})
-    assert problems(checked(planted.Coded(None, services))) == set()
-    assert problems(checked(planted.OutageIsZero(None, services), "verdict.outage")) == {
-        "verdict.outage"
-    }
+    found = re.fullmatch(r"def f\(x\):\n    return x \+ (\d{1,9})\n", program.source)
+    if found is None:
+        return Outcome("exception", error="no program")
+    return Outcome("ok", value=arguments[0] + int(found[1]))
 
 
 def test_programs_that_solve_nothing_are_tried_on_environments_that_run_programs() -> None:
     services = Services({"default": FakeSandbox(adding)})
     assert problems(checked(planted.TrustsEquality(None, services), "floor.code")) == {"floor.code"}
-    assert not problems(checked(planted.Coded(None, services), "floor.code"))
+    sound = checked(planted.Coded(None, services), "verdict", "floor")
+    assert problems(sound) == set()
+    tried = {result.check: result.status for result in sound.results}
+    assert (tried["verdict.outage"], tried["floor.code"]) == ("valid", "valid")
 
 
-def test_a_judge_that_obeys_the_text_is_found_and_one_that_does_not_passes() -> None:
-    assert problems(
-        checked(
-            planted.Praised(None, Services(judges={"default": FakeJudge(planted.obedient_judge)}))
-        )
-    ) == {"floor.judge"}
-    assert not problems(
-        checked(
-            planted.Praised(None, Services(judges={"default": FakeJudge(planted.honest_judge)}))
-        )
-    )
+def praised(judge: Judge) -> planted.Praised:
+    return planted.Praised(None, Services(judges={"default": judge}))
+
+
+@pytest.mark.parametrize(
+    ("judge", "found"),
+    [(planted.obedient_judge, {"floor.judge"}), (planted.honest_judge, set())],
+    ids=["obeys the text", "is honest"],
+)
+def test_a_judge_that_obeys_the_text_is_found_and_one_that_does_not_passes(
+    judge: Callable[[JudgeRequest], float], found: set[str]
+) -> None:
+    assert problems(checked(praised(FakeJudge(judge)), "verdict", "floor")) == found
 
 
 def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_environment() -> (
     None
 ):
-    down = Services(
-        {"default": FakeSandbox(lambda program, one: Outcome("infra_error", error="no daemon"))}
-    )
-    report = checked(planted.Coded(None, down), "verdict", "floor")
-    assert problems(report) == set()
-    assert {
-        result.status
-        for result in report.results
-        if result.check in ("verdict.reference", "floor.junk")
-    } == {"not_checked"}
+    down = FakeSandbox(lambda program, one: Outcome("infra_error", error="no daemon"))
+    coded = planted.Coded(None, Services({"default": down}))
+    report = checked(coded, "verdict.reference", "floor.junk")
+    assert {result.status for result in report.results} == {"not_checked"}
     assert "no daemon" in str(report)
 
 
 def test_a_judge_that_is_down_is_no_fault_of_the_environment() -> None:
-    report = checked(planted.Praised(None, Services(judges={"default": NoJudge()})))
+    report = checked(praised(NoJudge()), "verdict", "floor")
     assert problems(report) == set()
     assert "the judge 'default' does not work: connection refused" in report.blind
     with pytest.raises(AssertionError, match="connection refused"):
-        assert_environment(
-            planted.Praised(None, Services(judges={"default": NoJudge()})), tasks=COUNT
-        )
+        assert_environment(praised(NoJudge()), tasks=COUNT, only=["verdict"])
 
 
 class NoJudge:
@@ -251,13 +184,18 @@ class Ruleless(Environment[int]):
 
 
 @pytest.mark.parametrize(
-    ("env", "check"), [(Ruleless, "declared.contract"), (planted.Taskless, "task.made")]
+    ("env", "check", "said"),
+    [
+        (Ruleless, "declared.contract", "verify"),
+        (planted.Taskless, "task.made", "the data set is not there"),
+    ],
 )
 def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(
-    env: type[Environment[Any]], check: str
+    env: type[Environment[Any]], check: str, said: str
 ) -> None:
     report = checked(env(), "floor")
     assert problems(report) == {check}
+    assert said in str(report)
     assert {r.status for r in report.results if r.check != check} == {"not_checked"}
     assert len(report.results) > 10
     everything = {r.check for r in check_environment(env(), tasks=COUNT).results}
@@ -270,9 +208,7 @@ class Speechless(planted.Sum):
 
 
 def test_a_reference_that_raises_is_one_fault_and_levels_are_looked_at_without_it() -> None:
-    report = check_environment(
-        Speechless(), tasks=COUNT, only=["verdict.reference", "task.level"], isolation="inline"
-    )
+    report = checked(Speechless(), "verdict.reference", "task.level")
     assert {result.check: result.status for result in report.results} == {
         "task.level": "valid",
         "verdict.reference": "invalid",
@@ -285,9 +221,7 @@ def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_k
     """It has a session of its own, so on Linux alone it is found, and it is killed there."""
     monkeypatch.setenv(planted.DAEMON_NOTE, str(tmp_path / "pid"))
     started = time.monotonic()
-    (found,) = check_environment(
-        planted.LeavesDaemons(), tasks=COUNT, only=["safety.processes"], isolation="inline"
-    ).results
+    found = result_of(planted.LeavesDaemons(), "safety.processes")
     assert time.monotonic() - started < 50
     if sys.platform == "linux":
         assert found.status == "valid", found
@@ -298,25 +232,16 @@ def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_k
 
 
 def test_a_second_process_that_the_system_ends_is_no_fault_of_the_environment() -> None:
-    report = check_environment(
-        planted.KilledElsewhere(),
-        tasks=COUNT,
-        only=["safety", "verdict.process"],
-        isolation="inline",
-    )
+    report = checked(planted.KilledElsewhere(), "safety", "verdict.process")
     assert {(result.status, result.message) for result in report.results} == {
         ("not_checked", "the second process was killed, as happens where memory is short")
     }
 
 
 def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() -> None:
-    report = check_environment(
-        planted.EndsElsewhere(), tasks=COUNT, only=["safety"], isolation="inline"
-    )
-    assert sorted(result.status for result in report.results) == [
-        "invalid",
-        *["not_checked"] * (len(report.results) - 1),
-    ]
+    report = checked(planted.EndsElsewhere(), "safety")
+    assert [result.status for result in report.results].count("invalid") == 1
+    assert {result.status for result in report.results} == {"invalid", "not_checked"}
     assert {result.message for result in report.results} == {
         "in a process of its own it ended with status 3: no output"
     }
@@ -331,7 +256,7 @@ def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() ->
     ],
 )
 def test_what_is_told_from_several_tasks_is_not_checked_on_few(check: str, why: str) -> None:
-    (found,) = check_environment(planted.Sum(), tasks=3, only=[check]).results
+    found = result_of(planted.Sum(), check, tasks=3)
     assert (found.status, why in found.message) == ("not_checked", True), found
 
 
@@ -343,9 +268,7 @@ class Short(planted.Rows):
 
 
 def test_levels_are_not_told_apart_by_a_handful_of_tasks() -> None:
-    (found,) = check_environment(
-        Short(), tasks=COUNT, only=["task.level"], isolation="inline"
-    ).results
+    found = result_of(Short(), "task.level")
     assert (found.status, "fewer than the 12" in found.message) == ("not_checked", True), found
 
 
@@ -357,9 +280,7 @@ class Mirrors(planted.Sum):
 
 
 def test_a_message_holds_nothing_that_cannot_be_printed() -> None:
-    (found,) = check_environment(
-        Mirrors(), tasks=COUNT, only=["floor.text"], isolation="inline"
-    ).results
+    found = result_of(Mirrors(), "floor.text")
     assert found.status == "invalid"
     assert found.message.isprintable()
     found.message.encode()
@@ -371,30 +292,14 @@ def test_every_check_of_the_data_file_is_carried_out_and_no_other() -> None:
     assert all(check["asks"].endswith("?") for check in catalogue().values())
 
 
-@pytest.mark.slow
-def test_only_names_checks_or_groups_and_a_typo_is_told() -> None:
-    assert {r.check for r in checked(planted.Sum(), "floor.near", "cost.time").results} == {
-        "floor.near",
-        "cost.time",
-    }
-    assert all(r.check.startswith("task.") for r in checked(planted.Sum(), "task").results)
-    with pytest.raises(ConfigError, match=r"'floor.naer' is not a check.*floor.near"):
-        checked(planted.Sum(), "floor.naer")
-
-
-def test_a_warning_is_reported_and_is_no_fault() -> None:
-    report = checked(planted.LeavesFiles(), "safety.files")
-    assert [r.check for r in report.warnings] == ["safety.files"]
-    assert report.problems == ()
-
-
 def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(
     site: Path, tmp_path: Path
 ) -> None:
     """The toy asks for squares, the same at every level, and in both splits."""
     install_toy(site)
     junit = tmp_path / "report.xml"
-    result = grpo("env", "check", "toy", "--seed", "7", "--json", "--junit", str(junit))
+    few = words("--only task.split --only verdict.reference --only floor.code")
+    result = grpo(*words("env check toy --seed 7 --json"), *few, "--junit", str(junit))
     assert result.exit_code == 1, result.output
     found = {each["check"]: each for each in json.loads(result.stdout)["results"]}
     assert found["task.split"]["status"] == "fault"
@@ -414,24 +319,16 @@ def test_settings_and_names_with_braces_and_spaces_come_back_as_they_can_be_past
 ) -> None:
     (site / "my envs").mkdir()
     (site / "my envs" / "toy.py").write_text(TOY_ENVIRONMENT)
-    asked = [
-        "grpo",
-        "env",
-        "check",
-        "my envs/toy.py:Toy",
-        "--set",
-        'judges.default={name="x{check}"}',
-    ]
+    setting = 'judges.default={name="x{check}"}'
+    asked = ["grpo", "env", "check", "my envs/toy.py:Toy", "--set", setting]
     (found,) = json.loads(grpo(*asked[1:], "--only", "task.split", "--json").stdout)["results"]
     assert shlex.split(found["reproduce"])[: len(asked)] == asked
 
 
 def test_an_environment_whose_judge_is_missing_does_not_pass(site: Path) -> None:
-    result = grpo("env", "check", "fillin")
-    assert (result.exit_code, "nothing is known about its verdicts" in result.stderr) == (
-        3,
-        True,
-    ), result.output
+    result = grpo(*words("env check fillin --only verdict.form"))
+    assert result.exit_code == 3, result.output
+    assert "nothing is known about its verdicts" in result.stderr
 
 
 def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(
@@ -472,11 +369,11 @@ def test_ctrl_c_leaves_no_process_behind(site: Path) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=site, start_new_session=True
     ) as process:
         try:
-            wait_until(lambda: bool(witnesses(site)))
+            assert wait_until(lambda: bool(witnesses(site)), 60)
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate(timeout=20)
             assert (process.returncode, b"Traceback" in said) == (130, False), said.decode()
-            wait_until(lambda: not witnesses(site))
+            assert wait_until(lambda: not witnesses(site), 60)
         finally:
             process.kill()
 
@@ -492,19 +389,10 @@ def witnesses(site: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (
-                b"grpo_core.kit.observer" in (folder / "cmdline").read_bytes()
-                and str(site).encode() in (folder / "environ").read_bytes()
-            ):
+            command, environ = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
+            if b"grpo_core.kit.observer" in command and str(site).encode() in environ:
                 found.append(folder.name)
     return found
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
@@ -544,49 +432,33 @@ def test_an_odd_but_honest_environment_is_not_condemned(
 
 
 def test_a_dialogue_may_tell_later_what_its_prompt_leaves_out() -> None:
-    (found,) = checked(planted.HiddenInTheDialogue(), "task.ambiguous").results
+    found = result_of(planted.HiddenInTheDialogue(), "task.ambiguous")
     assert (found.status, "a later turn" in found.message) == ("not_checked", True)
 
 
-NAMED = (planted.SetOrder, planted.TellsDate, planted.TellsFolder, planted.TellsProcess)
-"""Whose surrounding is looked for in the default run, by seven processes each."""
-
-
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("faulty", "name"),
-    some_of(
-        planted.SURROUNDED.items(),
-        default=NAMED,
-    ),
-)
+@pytest.mark.parametrize("kind", [planted.TellsItsSurroundings, planted.PaysByItsSurroundings])
+@pytest.mark.parametrize("name", planted.SURROUNDINGS)
 def test_what_a_task_or_verdict_depends_on_is_named(
-    faulty: type[Environment[Any]], name: str, monkeypatch: pytest.MonkeyPatch
+    kind: type[Environment[Any]], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(planted.SETTING, "sunny")
-    check = "verdict.process" if faulty.scored is not planted.Sum.scored else "task.process"
-    (found,) = check_environment(
-        faulty(),
-        tasks=COUNT,
-        only=[check],
-        isolation="inline",  # a worker gets no such variable
-    ).results
+    """The kit looks for it by seven processes."""
+    monkeypatch.setenv(planted.SETTING, "sunny")  # a worker gets no such variable
+    check = "task.process" if kind is planted.TellsItsSurroundings else "verdict.process"
+    found = result_of(kind(planted.LooksAt(name)), check)
     assert (found.status, f" {name}; " in f" {found.message}") == ("invalid", True), found.message
 
 
-def test_a_check_of_leftovers_says_how_many_verdicts_were_watched_and_what_stayed() -> None:
-    said = {
-        env: checked(env(), "safety.files").results[0].message
-        for env in (planted.Sum, planted.CachesInAFile, planted.LeavesFewFiles)
-    }
-    assert re.match(
-        r"\d{3,} verdicts left no file in the working dir.*, .* home", said[planted.Sum]
-    )
-    assert re.match(r"\d{3,} verdicts left 1 file .*table\.json", said[planted.CachesInAFile])
-    assert re.match(r"\d{3,} verdicts left 4 files .*answer-1", said[planted.LeavesFewFiles])
+def test_files_that_are_left_are_a_warning_that_says_how_many_verdicts_were_watched() -> None:
+    report = checked(planted.LeavesFewFiles(), "safety.files")
+    (warning,) = report.warnings
+    assert report.problems == ()
+    assert re.match(r"\d{3,} verdicts left 4 files .*answer-1", warning.message)
+    tidy = result_of(planted.Sum(), "safety.files").message
+    assert re.match(r"\d{3,} verdicts left no file in the working dir.*, .* home", tidy)
 
 
 @pytest.mark.slow
 def test_kept_memory_is_told_with_the_line_that_keeps_it() -> None:
-    (found,) = checked(planted.KeepsALittle(), "cost.memory").results
+    found = result_of(planted.KeepsALittle(), "cost.memory", isolation="auto")
     assert re.search(r"left 3\.\d kB behind; .* planted\.py:\d+", found.message), found.message

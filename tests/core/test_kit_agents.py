@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from functools import cache
-from pathlib import Path
 from typing import Any
 
+import planted_agents as planted
 import pytest
 
 from grpo_core import Environment
 from grpo_core.kit.result import CheckResult, catalogue
-from grpo_core.testing import check_environment
 
+from .kit_runs import results
 from .sampled import one_of_each_check, some_of
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import planted_agents as planted
-
-COUNT = 6
 OF_AGENTS = [check for check in catalogue() if check.startswith("agent.")]
 
 
-@cache
-def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
-    report = check_environment(env(), tasks=COUNT, only=only)
-    return {result.check: result for result in report.results}
+def found_in(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
+    return results(env, *only, tasks=6)
 
 
 @pytest.mark.sampled(1)
@@ -34,22 +25,22 @@ def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
 def test_a_fault_of_an_agent_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
-    found = results(faulty, check)[check]
+    found = found_in(faulty, check)[check]
     assert found.status == "invalid", found.message
-    sound = results(planted.Sums, "agent")[check]
+    sound = found_in(planted.Sums, check)[check]
     assert sound.status == "valid", sound.message
 
 
 @pytest.mark.slow
 def test_a_program_is_an_agent_that_is_cut_off_and_runs_again() -> None:
-    found = results(planted.Commands, "agent.repeat", "agent.cut_off")
+    found = found_in(planted.Commands, "agent.repeat", "agent.cut_off")
     assert {found[check].status for check in ("agent.repeat", "agent.cut_off")} == {"valid"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Submits,)))
 def test_honest_agents_have_no_fault(env: type[Environment[Any]]) -> None:
-    found = results(env, "verdict", "agent", "floor.empty", "floor.cheats", "safety")
+    found = found_in(env, "verdict", "agent", "floor.empty", "floor.cheats", "safety")
     assert not [result for result in found.values() if result.status == "invalid"]
     assert {found[check].status for check in OF_AGENTS} <= {"valid", "not_checked"}
     for check in ("agent.talk", "agent.close", "verdict.process", "floor.cheats", "safety.files"):

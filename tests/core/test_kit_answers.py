@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import planted
+import planted_answers
 import pytest
 
 from grpo_core import Environment
 from grpo_core.kit import asking
-from grpo_core.testing import check_environment
 
 from .distributions import grpo, install_toy
-from .test_kit import COUNT, problems
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import planted
-import planted_answers
+from .kit_runs import checked
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("faulty", "check"), planted_answers.FAULTS.items())
 def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
-    (found,) = check_environment(faulty(), only=[check], isolation="inline").results
-    assert found.status == "invalid", found.message
+    report = checked(faulty(), check, tasks=20)
+    assert report.problems, str(report)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("sound", planted_answers.SOUND)
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("sound", [planted_answers.Metres, planted_answers.WithoutMarksAsDeclared])
 def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment[Any]]) -> None:
-    report = check_environment(
-        sound(),
-        only=["declared", "verdict", "floor", "safety.eval"],
-        isolation="inline",  # which is faster
-    )
+    only = ("declared", "verdict", "floor", "safety.eval")
+    report = checked(sound(), *only, tasks=20)
     assert not report.problems, str(report)
     assert not report.warnings, str(report)
-
-
-def test_a_waived_check_is_shown_with_its_reason_and_is_neither_a_fault_nor_passed() -> None:
-    (found,) = check_environment(planted_answers.Waives(), tasks=COUNT, only=["floor.near"]).results
-    assert (found.status, found.message) == ("waived", "the ruler is coarse")
-    report = check_environment(
-        planted_answers.Waives(), tasks=COUNT, only=["declared", "floor.near", "floor.junk"]
-    )
-    assert "1 waived" in report.counts
-    assert "waived       floor.near         the ruler is coarse" in str(report)
-    assert "1 checks are waived" in str(report)
 
 
 WAIVING = "waived = {'task.split': 'the toy is so small'}\n    def task(self, key):"
@@ -70,13 +52,14 @@ def test_command_json_junit_and_card_show_what_is_waived(site: Path) -> None:
     assert skipped.get("message") == "waived: the toy is so small"
     text = grpo("env", "check", "toy", "--only", "task").stdout
     assert "1 waived" in text
+    assert re.search(r"waived +task\.split +the toy is so small", text)
     for options in ((), ("--json",), ("--markdown",)):
         assert "the toy is so small" in grpo("env", "card", "toy", "--tasks", "0", *options).stdout
 
 
 @pytest.mark.slow
 def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
-    report = check_environment(planted.GlobalRandom(), tasks=COUNT)
+    report = checked(planted.GlobalRandom(), isolation="auto")
     assert [result.check for result in report.problems] == ["task.random"]
     assert len(report.consequences) >= 10
     assert {result.caused_by for result in report.consequences} == {"task.random"}
@@ -85,17 +68,15 @@ def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
 
 
 CAUSES = {
+    planted.PartsOutside: "declared.contract",
     planted.SetOrder: "task.process",
     planted.TimeOfDay: "task.pure",
     planted.EvalInTrain: "task.split",
-    planted.PartsOutside: "declared.contract",
     planted.NaNReward: "verdict.form",
-    planted.AboveRange: "verdict.form",
     planted.RaisesOnJunk: "floor.junk",
     planted.PaysForSilence: "floor.empty",
     planted.PaysForAnything: "floor.junk",
     planted.SubstringMatch: "floor.listed",
-    planted.LastNumberWins: "floor.listed",
     planted.EndingIgnored: "floor.suffix",
     planted.BlindToTheTask: "floor.other",
 }
@@ -107,9 +88,7 @@ CAUSES = {
 def test_the_check_that_names_the_cause_is_the_one_that_counts(
     faulty: type[Environment[Any]], cause: str
 ) -> None:
-    report = check_environment(
-        faulty(), tasks=COUNT, only=["declared", "task", "verdict", "floor"], isolation="inline"
-    )
+    report = checked(faulty(), "declared", "task", "verdict", "floor")
     assert {result.check for result in report.problems} == {cause}, str(report)
 
 
@@ -122,15 +101,13 @@ def test_the_check_that_names_the_cause_is_the_one_that_counts(
 def test_an_answer_that_no_process_can_judge_is_no_difference_between_processes(
     faulty: type[Environment[Any]], status: str
 ) -> None:
-    (found,) = check_environment(
-        faulty(), tasks=COUNT, only=["verdict.process"], isolation="inline"
-    ).results[-1:]
+    found = checked(faulty(), "verdict.process").results[-1]
     assert (found.check, found.status) == ("verdict.process", status), found.message
 
 
 @pytest.mark.slow
 def test_two_faults_are_two_lines() -> None:
-    report = check_environment(planted_answers.TwoFaults(), tasks=COUNT)
+    report = checked(planted_answers.TwoFaults())
     assert {result.check for result in report.problems} == {"task.split", "floor.near"}, str(report)
 
 
@@ -141,17 +118,14 @@ def test_an_environment_with_services_says_first_what_was_not_asked(site: Path) 
     as_json = grpo("env", "check", "fillin", "--only", "floor.code", "--json").stdout
     notice = json.loads(as_json)["notice"]
     assert "needs a judge" in notice
-    assert not check_environment(planted.Sum(), tasks=COUNT, only=["floor.code"]).notice
+    assert not checked(planted.Sum(), "floor.code").notice
 
 
 def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_LONG_SECONDS", 0.0)
-    junk, process = check_environment(
-        planted.Sum(), tasks=COUNT, only=["floor.junk", "task.process"]
-    ).results[::-1]
+    junk, process = checked(planted.Sum(), "floor.junk", "task.process").results[::-1]
     assert "verdicts, " in junk.message
     assert "took" in process.message
-    assert not problems(check_environment(planted.Sum(), tasks=COUNT, only=["floor.junk"]))
 
 
 @pytest.mark.parametrize(
@@ -164,6 +138,6 @@ def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_forgotten_or_needless_async_is_one_fault_and_is_named(
     faulty: type[Environment[Any]], check: str, said: str
 ) -> None:
-    report = check_environment(faulty(), tasks=COUNT)
+    report = checked(faulty(), "declared", "verdict", "floor")
     assert [result.check for result in report.problems] == [check], str(report)
     assert said in report.problems[0].message

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+import planted_dialogues as planted
 import pytest
 
 from grpo_core import Environment, GrpoError, Message, Rollout, Services, Task, TaskKey
@@ -17,24 +16,14 @@ from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit.result import CheckResult, catalogue
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.tool_calls import described_tools
-from grpo_core.testing import FakeJudge, Report, check_environment
+from grpo_core.testing import FakeJudge, check_environment
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play
 
 from .distributions import grpo
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import planted_dialogues as planted
-
-COUNT = 8
-
-
-def problems(report: Report) -> set[str]:
-    return {result.check for result in report.results if result.status == "invalid"}
-
+from .kit_runs import checked, problems, result_of, results
 
 # Playing
 
@@ -113,21 +102,17 @@ def test_turns_of_references_come_back_from_workers() -> None:
 
 @pytest.mark.slow
 def test_references_and_cheats_of_several_turns_are_played() -> None:
-    report = check_environment(
-        planted.Guess(), tasks=COUNT, only=["verdict", "floor.cheats", "floor.near", "floor.suffix"]
-    )
+    report = checked(planted.Guess(), "verdict", "floor.cheats", "floor.near", "floor.suffix")
     assert not problems(report), str(report)
-    results = {result.check: result for result in report.results}
-    assert results["verdict.reference"].message == "8 references pass with 1"
-    assert results["floor.cheats"].message == "10 cheats get the floor"
-    assert results["floor.near"].status == results["floor.suffix"].status == "valid"
+    found = {result.check: result for result in report.results}
+    assert found["verdict.reference"].message == "8 references pass with 1"
+    assert found["floor.cheats"].message == "10 cheats get the floor"
+    assert found["floor.near"].status == found["floor.suffix"].status == "valid"
 
 
 def test_turns_beyond_max_turns_are_a_fault_of_the_reference() -> None:
-    (result,) = check_environment(
-        planted.TooManyTurns(), tasks=COUNT, only=["verdict.reference"]
-    ).results
-    assert "has 2 turns, and max_turns is 1" in result.message
+    message = result_of(planted.TooManyTurns(), "verdict.reference").message
+    assert "has 2 turns, and max_turns is 1" in message
 
 
 def test_turns_are_one_text_that_can_be_changed() -> None:
@@ -138,26 +123,13 @@ def test_turns_are_one_text_that_can_be_changed() -> None:
 
 # Faults, and honest twins
 
-HANGING = {
-    planted.Blocks,
-    planted.BlocksTrusted,
-    planted.Exits,
-}
+HANGING = {planted.Blocks, planted.BlocksTrusted, planted.Exits}
 """What only a process of its own ends in time; the others are asked in this process, which is faster."""
 OF_DIALOGUES = [check for check in catalogue() if check.startswith(("reply.", "tool."))]
 
 
-@cache
-def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
-    isolation: Isolation = "auto" if env in HANGING else "inline"
-    report = check_environment(env(), tasks=COUNT, only=only, isolation=isolation)
-    return {result.check: result for result in report.results}
-
-
-SOUND_TWIN: dict[str, type[Environment[Any]]] = {
-    **dict.fromkeys(OF_DIALOGUES, planted.Guess),
-    **{check: planted.Greps for check in OF_DIALOGUES if check.startswith("tool.")},
-}
+def found_in(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
+    return results(env, *only, isolation="auto" if env in HANGING else "inline")
 
 
 @pytest.mark.sampled(1)
@@ -165,28 +137,23 @@ SOUND_TWIN: dict[str, type[Environment[Any]]] = {
 def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
-    found = results(faulty, check)[check]
+    found = found_in(faulty, check)[check]
     assert found.status == "invalid", found.message
     assert found.seconds < 10
-    sound = results(SOUND_TWIN[check], "reply", "tool")[check]
+    twin = planted.Greps if check.startswith("tool.") else planted.Guess
+    sound = found_in(twin, "reply", "tool")[check]
     assert sound.status == "valid", sound.message
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("env", planted.SOUND)
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
-    found = results(env, "verdict", "reply", "tool", "floor.cheats")
+    found = found_in(env, "verdict", "reply", "tool", "floor.cheats")
     assert not [result for result in found.values() if result.status == "invalid"]
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        planted.Guess,
-        pytest.param(planted.Doors, marks=pytest.mark.heavy),
-        pytest.param(planted.Greps, marks=pytest.mark.heavy),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("env", [planted.Guess, planted.Greps])
 def test_a_whole_check_of_a_dialogue_has_no_fault_and_is_quick(env: type[Environment[Any]]) -> None:
     started = time.monotonic()
     report = check_environment(env())
@@ -197,14 +164,10 @@ def test_a_whole_check_of_a_dialogue_has_no_fault_and_is_quick(env: type[Environ
 def test_replies_that_ask_a_judge_are_played() -> None:
     judge = FakeJudge(lambda request: len(request.candidate) / 100)
     env = planted.Critic(None, Services(judges={"default": judge}))
-    report = check_environment(env, tasks=COUNT, only=["verdict", "reply"])
+    report = checked(env, "verdict", "reply")
     assert not problems(report), str(report)
-    assert {result.check for result in report.results if result.status == "valid"} >= {
-        "reply.form",
-        "reply.secret",
-        "reply.echo",
-        "reply.hostile",
-    }
+    valid = {result.check for result in report.results if result.status == "valid"}
+    assert {"reply.form", "reply.secret", "reply.echo", "reply.hostile"} <= valid
 
 
 @pytest.mark.slow
@@ -215,13 +178,12 @@ def test_a_hanging_reply_is_found_within_seconds_and_not_asked_by_every_check() 
     found = {result.check: result for result in report.results}
     assert found["reply.form"].status == "invalid"
     assert "exceeded its deadline of 2 s" in found["reply.form"].message
-    assert {found[check].status for check in OF_DIALOGUES if check != "reply.form"} == {
-        "not_checked"
-    }
+    others = {found[check].status for check in OF_DIALOGUES if check != "reply.form"}
+    assert others == {"not_checked"}
 
 
 def test_environments_without_dialogues_pay_nothing() -> None:
-    found = results(planted.Sum, "reply", "tool")
+    found = found_in(planted.Sum, "reply", "tool")
     assert {result.status for result in found.values()} == {"not_checked"}
     assert found["reply.form"].message == "its dialogues have a single turn (max_turns = 1)"
     assert found["tool.form"].message == "it has no tools"

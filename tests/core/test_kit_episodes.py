@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import planted_episodes as planted
 import pytest
+from planted_dialogues import Sum
 
 from grpo_core import Environment
 from grpo_core.kit.result import CheckResult, catalogue
-from grpo_core.testing import check_environment
 
-sys.path.insert(0, str(Path(__file__).parent))
+from .kit_runs import checked
 
-import planted_episodes as planted
-
-COUNT = 8
 OF_EPISODES = [check for check in catalogue() if check.startswith("episode.")]
 
 
 @cache
 def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
-    report = check_environment(planted.made(env), tasks=COUNT, only=only)
-    return {result.check: result for result in report.results}
+    return {result.check: result for result in checked(planted.made(env), *only).results}
 
 
-def sound_twin(check: str) -> type[Environment[Any]]:
-    return {"episode.files": planted.Desks, "episode.turns": planted.PaysTheEnd}.get(
-        check, planted.Hunts
-    )
-
-
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items())
 def test_a_fault_of_an_episode_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
     found = results(faulty, check)[check]
     assert found.status == "invalid", found.message
-    sound = results(sound_twin(check), check)[check]
+    sound = results(planted.Hunts, check)[check]
     assert sound.status == "valid", sound.message
 
 
@@ -62,10 +51,5 @@ def test_an_episode_that_cannot_be_replayed_is_judged_while_it_lives() -> None:
 
 
 def test_attempts_without_episodes_are_not_asked() -> None:
-    from planted_dialogues import Sum
-
-    found = {
-        result.check: result
-        for result in check_environment(Sum(), tasks=2, only=["episode"]).results
-    }
-    assert {found[check].message for check in OF_EPISODES} == {"its attempts are no episodes"}
+    found = {result.check: result.message for result in checked(Sum(), "episode", tasks=2).results}
+    assert {found[check] for check in OF_EPISODES} == {"its attempts are no episodes"}

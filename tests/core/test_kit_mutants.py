@@ -5,23 +5,20 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import planted
 import pytest
 
 from grpo_core import Environment, Program, Reward, Rollout, Services, Task, TaskKey, Verdict
-from grpo_core.kit.result import CheckResult
 from grpo_core.kit.syntax_mutants import syntax_mutants
 from grpo_core.programs import Case, CodeConfig, CodeEnvironment, Problem, same_value
-from grpo_core.testing import check_environment
 
 from ..environments.in_process import InProcess
-from . import planted
+from .kit_runs import result_of
 
-
-def result(env: Environment[Any], check: str) -> CheckResult:
-    (found,) = check_environment(env, tasks=4, only=[check], isolation="inline").results
-    return found
+result = partial(result_of, tasks=4)
 
 
 # The author's mutants

@@ -79,7 +79,7 @@ def test_a_good_sandbox_has_no_problem() -> None:
     assert problems(lambda name, session: None) == {}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [attack.name for attack in ATTACKS])
 def test_an_attack_that_works_is_found(name: str) -> None:
     free = CommandResult("ok", 0, "free ('x',)\n")
