@@ -18,8 +18,7 @@ from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 DATA = Path(__file__).with_name("distributions.py")
 """A file beside this one, as an author's data would be."""
 _libc = ctypes.CDLL(None, use_errno=True)
-_PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
-_PIDFD_GETFD, _PROCESS_VM_READV = 438, 310
+_PTRACE_ATTACH = 16
 _MNT_DETACH, _CLONE_NEWNS, _CLONE_NEWUSER = 2, 0x20000, 0x10000000
 
 
@@ -81,9 +80,6 @@ ATTACKS: dict[str, Callable[[int, bytes], Any]] = {
     "kill of the parent": lambda pid, canary: os.kill(os.getppid(), signal.SIGKILL),
     "pidfd": lambda pid, canary: os.pidfd_open(pid),
     "ptrace": lambda pid, canary: _libc.ptrace(_PTRACE_ATTACH, pid, None, None) == 0,
-    "seize": lambda pid, canary: _libc.ptrace(_PTRACE_SEIZE, pid, None, None) == 0,
-    "priority": lambda pid, canary: os.getpriority(os.PRIO_PROCESS, pid) is not None,
-    "limits": lambda pid, canary: __import__("resource").prlimit(pid, 7),
     "affinity": lambda pid, canary: os.sched_getaffinity(pid),
     "uncovered": lambda pid, canary: uncover(canary),
     "own descriptors": lambda pid, canary: [

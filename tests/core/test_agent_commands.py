@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import planted_agents as planted
 import pytest
 
 from grpo_core import AgentEnvironment, GrpoError, Task, TaskKey
 from grpo_core.testing import check_environment, play_turns
 
 from .distributions import grpo
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import planted_agents as planted
 
 FILE = Path(planted.__file__)
 
@@ -120,11 +116,8 @@ def test_another_trainer_cannot_run_an_agent() -> None:
 def test_turns_are_played_to_an_agent_which_hears_the_last_one_again() -> None:
     env, task = planted.Sums(), task_of(planted.Sums)
     rollout = play_turns(env, task, "banana")
-    assert [message.content for message in rollout.messages] == [
-        "banana",
-        planted.CHECK["content"],
-        "banana",
-    ]
+    said = [message.content for message in rollout.messages]
+    assert said == ["banana", planted.CHECK["content"], "banana"]
     assert rollout.returned == "banana"
     assert env.verify(task, play_turns(env, task, ("?", str(task.data)))).passed
     assert not env.services.endpoints  # which was lent for the time of the attempt
@@ -142,7 +135,9 @@ class CountsRuns(planted.Votes):
 
 
 def test_the_checks_of_verdicts_play_each_attempt_once() -> None:
-    report = check_environment(CountsRuns(), tasks=4, only=["verdict.repeat", "floor.near"])
+    report = check_environment(
+        CountsRuns(), tasks=4, isolation="inline", only=["verdict.repeat", "floor.near"]
+    )
     assert {r.status for r in report.results if r.check == "verdict.repeat"} == {"valid"}
     runs = [run for run in CountsRuns.runs if run[1]]
     assert len(runs) == len(set(runs)) > 30

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ..commandline import words
-from .distributions import TOY_ENVIRONMENT, grpo, install_toy
+from .distributions import TOY_ENVIRONMENT, grpo
 
 HIGHER = '''
 from grpo_core import Environment, Message, Reward, Task, Verdict
@@ -37,13 +37,6 @@ class Higher(Environment):
     def verify(self, task, rollout):
         return Verdict({"reward": Reward(rollout.text == "7")}, passed=rollout.text == "7", answer=f"{len(rollout.messages)} messages")
 '''
-
-
-@pytest.fixture
-def toy(site: Path) -> Path:
-    """A folder in which the environment `toy` is installed: it asks for the square of the index."""
-    install_toy(site)
-    return site
 
 
 @pytest.fixture
@@ -112,7 +105,6 @@ def test_next_and_level_ask_other_tasks_and_reference_helps(toy: Path) -> None:
         (":next 3", "':next 3' is not a command"),
         (":level", "':level' is not a command"),
         (":level hard", "a level is a number from 0 to 1; found 'hard'"),
-        (":level nan", "a level is a number from 0 to 1; found 'nan'"),
         (":level 1.5", "a level is a number from 0 to 1; found '1.5'"),
     ],
 )
@@ -124,25 +116,26 @@ def test_a_command_that_cannot_be_obeyed_is_one_line_and_the_task_stays(
     assert shown[-1] == "attempts 1, passed 1, mean reward 1.500"
 
 
-def test_after_the_last_task_there_is_no_next(toy: Path) -> None:
+def test_there_is_no_task_after_the_last_and_no_level_where_there_is_one(
+    toy: Path, higher: str
+) -> None:
     shown, said = played(":next", "81", ".", more=("--index", "9"))
     assert "this was the last of 10 tasks" in said
     assert shown[-1].startswith("attempts 1, passed 1")
+    assert "higher.py:Higher has no levels" in played(":level 0.5", name=higher)[1]
 
 
-def test_help_lists_every_command(toy: Path) -> None:
+def test_help_lists_every_command_and_quit_and_the_end_of_the_input_leave(toy: Path) -> None:
     shown, _ = played(":help")
+    assert shown[-1] == played(":quit", "0", ".")[0][-1] == "no attempts"
     for command in (":next", ":level 0.5", ":reference", ":help", ":quit"):
         assert any(line.startswith(command) for line in shown)
 
 
-def test_quit_and_the_end_of_the_input_leave_with_a_summary(toy: Path) -> None:
-    assert played(":quit", "0", ".")[0][-1] == "no attempts"
-    assert played()[0][-1] == "no attempts"
-
-
 def test_an_answer_that_could_not_be_judged_is_said_and_is_no_0(toy: Path) -> None:
-    shown, _ = played("crash", ".", "0", ".")
+    shown, said = played("crash", ".", "0", ".")
+    assert not any("noise" in line for line in shown)
+    assert "noise of a task" in said
     assert any(
         "the answer could not be judged" in line and "the verifier has a bug" in line
         for line in shown
@@ -164,26 +157,14 @@ def test_a_verifier_that_hangs_meets_its_deadline(toy: Path) -> None:
     assert any("exceeded its deadline of 0.2 s" in line for line in shown)
 
 
-def test_what_the_environment_prints_is_no_part_of_the_game(toy: Path) -> None:
-    shown, said = played("0", ".")
-    assert not any("noise" in line for line in shown)
-    assert "noise of a task" in said
-
-
 def test_a_dialogue_goes_on_until_the_environment_or_the_turns_end_it(higher: str) -> None:
-    shown, _ = played(
-        "5", ".", "9", ".", "7", ".", "7", ".", "1", ".", "2", ".", "3", ".", name=higher
-    )
-    assert [
-        line for line in shown if line in ("higher", "lower") or line.startswith("answer ")
-    ] == [
-        "higher",
-        "lower",
-        f"{'answer':<20} 5 messages",
-        f"{'answer':<20} 1 messages",
-        "higher",
-        "higher",
-        f"{'answer':<20} 5 messages",
+    turns = ("5", "9", "7", "7", "1", "2", "3")
+    shown, _ = played(*(line for turn in turns for line in (turn, ".")), name=higher)
+    said = [line.split()[-2:] for line in shown if re.match("higher$|lower$|answer ", line)]
+    assert said == [
+        *(["higher"], ["lower"], ["5", "messages"]),
+        ["1", "messages"],
+        *(["higher"], ["higher"], ["5", "messages"]),
     ]
     assert shown[-1] == "attempts 3, passed 2, mean reward 0.667"
 
@@ -193,11 +174,6 @@ def test_a_dialogue_that_breaks_is_not_judged_and_a_new_one_begins(higher: str) 
     assert any("failed in reply()" in line and "lost its way" in line for line in said)
     assert shown[-1] == "attempts 2, passed 1, mean reward 1.000, 1 could not be judged"
     assert f"{'answer':<20} 1 messages" in shown
-
-
-def test_an_environment_without_levels_says_so(higher: str) -> None:
-    _, said = played(":level 0.5", name=higher)
-    assert "higher.py:Higher has no levels" in said
 
 
 def test_a_task_that_cannot_be_made_is_one_line_and_the_last_one_stays(toy: Path) -> None:
@@ -210,26 +186,26 @@ def test_a_task_that_cannot_be_made_is_one_line_and_the_last_one_stays(toy: Path
     assert grpo("env", "play", "toy", "--index", "1").exit_code == 1
 
 
-@pytest.mark.parametrize(("key", "status"), [(b"\x04", 0), (b"\x03", 130)])
+def in_terminal(there: int, code: str, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start the command with this end of a terminal, which is closed here."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words("env play toy --index 3")],
+        **dict.fromkeys(("stdin", "stdout", "stderr"), there),
+        start_new_session=True,
+        preexec_fn=_own_terminal,
+        cwd=cwd,
+    )
+    os.close(there)
+    return process
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(("key", "status"), [(b"\x03", 130), (b"\x04", 0)])
 def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, status: int) -> None:
     """Untrusted, so that a worker process has to be ended, too."""
     (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("trusted = True", ""))
     here, there = pty.openpty()
-    command = [
-        sys.executable,
-        "-c",
-        "from grpo_core.cli import main; main()",
-        *words("env play toy --index 3"),
-    ]
-    with subprocess.Popen(
-        command,
-        stdin=there,
-        stdout=there,
-        stderr=there,
-        start_new_session=True,
-        preexec_fn=_own_terminal,
-    ) as process:
-        os.close(there)
+    with in_terminal(there, "from grpo_core.cli import main; main()", toy) as process:
         try:
             said = _until(here, b"help lists")
             os.write(here, b"9\n.\n")
@@ -246,17 +222,7 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
 def test_a_ctrl_c_that_does_not_interrupt_the_reading_ends_it_nevertheless(toy: Path) -> None:
     """As one that comes just before the system begins to read; here another thread gets it."""
     here, there = pty.openpty()
-    command = [sys.executable, "-c", LATE, "env", "play", "toy", "--index", "3"]
-    with subprocess.Popen(
-        command,
-        stdin=there,
-        stdout=there,
-        stderr=there,
-        start_new_session=True,
-        preexec_fn=_own_terminal,
-        cwd=toy,
-    ) as process:
-        os.close(there)
+    with in_terminal(there, LATE, toy) as process:
         try:
             _until(here, b"help lists")
             (toy / "now").touch()

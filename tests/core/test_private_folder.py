@@ -19,13 +19,8 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folde
 
 
 def make(*parents: Path | str, most_bytes: int | None = None) -> Path:
-    return make_private_folder(
-        "grpo-test-",
-        map(str, parents),
-        what_for="a test needs",
-        remedy="set TMPDIR",
-        most_bytes=most_bytes,
-    )
+    words = {"what_for": "a test needs", "remedy": "set TMPDIR"}
+    return make_private_folder("grpo-test-", map(str, parents), **words, most_bytes=most_bytes)
 
 
 @pytest.fixture

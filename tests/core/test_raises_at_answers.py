@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import raising_envs as raising
 
 from grpo_core import ConfigError, Environment, Rollout, RunStoppedError, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
@@ -16,10 +16,6 @@ from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.error_rate import check_raised
 from grpo_core.verify.judging import VerifyStats
-
-sys.path.insert(0, str(Path(__file__).parent))  # so that workers find the environments, too
-
-import raising_envs as raising
 
 
 def judge(
@@ -42,15 +38,13 @@ def reader(marker: Path | None = None, **config: Any) -> raising.Reader:
 BLAMED = {
     "five": "ValueError",
     "own": "ValueError",
-    "unicode": "ValueError",
     "long number": "ValueError",
     "type": "TypeError",
     "division": "ArithmeticError",
-    "overflow": "ArithmeticError",
     "recursion": "RecursionError",
     "syntax": "SyntaxError",
 }
-NOT_BLAMED = ("lookup", "attribute", "assertion", "os", "os and value", "memory", "exit")
+NOT_BLAMED = ("lookup", "assertion", "os and value", "memory", "exit")
 
 
 def test_an_answer_at_which_the_verifier_raises_gets_the_floor_with_a_note_and_is_counted() -> None:
@@ -107,6 +101,7 @@ def test_no_answer_is_to_blame_where_the_reference_fails_too(tmp_path: Path) -> 
     assert "everything is broken" in verdict.error
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("reference", ["", "5", "five"])
 def test_no_answer_is_to_blame_without_a_reference_that_passes(reference: str) -> None:
     (verdict,), _ = judge(reader(reference=reference), "six")
@@ -124,18 +119,10 @@ def test_elsewhere_an_exception_stays_an_error_of_the_verifier() -> None:
         assert stats.raised == 0
 
 
-@pytest.mark.parametrize(
-    ("env_class", "reason"),
-    [
-        (raising.WithSandbox, "it needs sandbox"),
-        (raising.Asynchronous, r"it has averify\(\) instead of verify\(\)"),
-    ],
-)
-def test_a_verdict_that_depends_on_a_service_blames_no_answer(
-    env_class: type[raising.Reader], reason: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"declares raises_at_answers, but {reason}"):
-        Verifier(env_class(), settings=VerifyConfig(isolation="auto"))
+def test_a_verdict_that_depends_on_a_service_blames_no_answer() -> None:
+    said = r"declares raises_at_answers, but it has averify\(\) instead of verify\(\)"
+    with pytest.raises(ConfigError, match=said):
+        Verifier(raising.Asynchronous(), settings=VerifyConfig(isolation="auto"))
 
 
 def test_equal_answers_are_examined_once_and_the_cache_keeps_why() -> None:

@@ -40,14 +40,9 @@ def test_a_worker_gets_the_segments_and_what_was_returned_without_prefixes_and_p
     None
 ):
     got = decode(sent(AGENT))
-    assert got == replace(
-        AGENT,
-        prompt_ids=(),
-        logprobs=(),
-        later_segments=tuple(
-            replace(segment, prompt_ids=(), logprobs=()) for segment in AGENT.later_segments
-        ),
-    )
+    bare = {"prompt_ids": (), "logprobs": ()}
+    later = tuple(replace(segment, **bare) for segment in AGENT.later_segments)
+    assert got == replace(AGENT, **bare, later_segments=later)
     assert (got.turns, got.sampled_tokens, len(got.segments)) == (4, 5, 3)
 
 
@@ -67,7 +62,6 @@ def test_an_ordinary_rollout_is_sent_as_before() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"returned": None},
         {"returned": {"answer": 3, "tried": [1, 2]}},
         {"later_segments": AGENT.later_segments[:1]},
         {"turn_lengths": (2, 1, 1, 1)},
@@ -78,6 +72,9 @@ def test_whatever_a_verifier_sees_tells_cached_verdicts_apart(change: dict[str, 
     key = verdict_key("fingerprint", TASK, AGENT)
     assert key == verdict_key("fingerprint", TASK, replace(AGENT, logprobs=(-2.0,) * 4))
     assert key != verdict_key("fingerprint", TASK, replace(AGENT, **change))
+    assert key != verdict_key("other", TASK, AGENT)
+    assert key != verdict_key("fingerprint", replace(TASK, prompt="!"), AGENT)
+    assert key == verdict_key("fingerprint", replace(TASK, data="hidden"), AGENT)
 
 
 def logged(tmp_path: Path, *rollouts: Rollout) -> list[dict[str, Any]]:

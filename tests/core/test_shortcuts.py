@@ -32,20 +32,17 @@ def level_of(name: str, *arguments: str) -> dict[str, Any]:
     return level | {"paid": {tried["name"]: tried for tried in paid}, "status": done.exit_code}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "strategy", "least"),
     [
         ("Constant", "always '1'", 0.5),
         ("Majority", "the most frequent reference", 0.5),
-        ("LastNumber", "the second number of the prompt", 0.4),
-        ("Count", "the count of words of the prompt", 1.0),
         ("ByWording", "the most frequent reference by the wording of the prompt", 1.0),
         ("Choices", "the label of the longest choice", 1.0),
         ("Echo", "the whole prompt, echoed", 1.0),
         ("Empty", "the form of an answer without an answer", 1.0),
         ("Superset", "all numbers up to 100", 1.0),
-        ("Infinite", "always '9e999'", 1.0),
         ("Programs", "a table of the examples, else str(x)", 1.0),
         ("Candidates", "the items of the prompt's list, one in each turn", 1.0),
     ],
@@ -76,17 +73,13 @@ def test_a_mistake_in_references_that_passes_is_shown_and_is_no_failure_of_the_c
     level = level_of("Bounds")
     assert level["status"] == 0
     assert list(level["paid"]) == ["upper bounds are exclusive"]
+    declared = level_of("Mutants")
+    assert declared["status"] == 1
+    assert [(t["name"], t["declared"]) for t in declared["paid"].values()] == [("a sign", True)]
     shown = probed("Bounds", *QUICK).stdout
     assert "look at it: 'upper bounds are exclusive' passes 30 of 30 tasks" in shown
     assert "unless it is right on every input" in shown
     assert "no shortcut found" not in shown
-
-
-def test_a_declared_mutant_that_passes_is_one() -> None:
-    level = level_of("Mutants")
-    assert level["status"] == 1
-    assert [(t["name"], t["declared"]) for t in level["paid"].values()] == [("a sign", True)]
-    assert [tried["name"] for tried in level["mistakes"]] == ["a sign"]
 
 
 def test_people_see_strategies_interval_floor_references_and_what_to_do() -> None:
@@ -100,9 +93,8 @@ def test_people_see_strategies_interval_floor_references_and_what_to_do() -> Non
 
 
 def test_it_claims_no_more_than_it_tried() -> None:
-    (line,) = [
-        line for line in probed("Sum", *QUICK).stdout.splitlines() if "no shortcut found" in line
-    ]
+    shown = probed("Sum", *QUICK).stdout.splitlines()
+    (line,) = [line for line in shown if "no shortcut found" in line]
     assert "tried on 10 tasks, the best of them on 30" in line
     assert line.endswith("there may be others")
 
@@ -119,10 +111,8 @@ def test_errors_of_the_verifier_are_counted_apart_and_are_no_zeros() -> None:
     level = level_of("Failing")
     assert level["errors"] == 10
     assert "the verifier has a bug" in level["error"]
-    assert (
-        f"10 of {level['attempts']} attempts could not be judged"
-        in probed("Failing", *QUICK).stdout
-    )
+    shown = probed("Failing", *QUICK).stdout
+    assert f"10 of {level['attempts']} attempts could not be judged" in shown
 
 
 def test_without_any_verdict_the_status_is_3_and_nothing_is_claimed() -> None:
@@ -137,10 +127,7 @@ def test_a_short_list_is_divided_and_an_empty_split_is_refused() -> None:
     assert (level["tasks"], level["learned"]) == (3, 3)
     done = probed("Rows", "--split", "eval")
     assert done.exit_code == 2
-    assert (
-        "the eval split of 'shortcut_envs.py:Rows' has no tasks"
-        in str(done.exception) + done.output
-    )
+    assert "of 'shortcut_envs.py:Rows' has no tasks" in str(done.exception) + done.output
 
 
 @pytest.mark.parametrize(

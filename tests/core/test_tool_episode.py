@@ -21,7 +21,7 @@ TASK = Task(TaskKey("shop", "train", 0), (Message("user", "Buy 3 apples."),), {"
 
 
 class ShopEpisode(ToolEpisode[dict[str, int]]):
-    tool_seconds: ClassVar[float] = 1.0
+    tool_seconds: ClassVar[float] = 0.8
 
     def __init__(self, task: Task[dict[str, int]]) -> None:
         super().__init__(task)
@@ -129,29 +129,32 @@ def test_the_policy_cannot_fill_in_the_task_itself() -> None:
 def test_calls_of_async_tools_run_at_once_and_are_answered_in_order() -> None:
     def seconds(shop: ShopEpisode) -> float:
         started = time.monotonic()
-        texts = ask(
-            shop,
+        named = [
             ("buy", {"item": "apple"}),
             ("nothing", {}),
             ("buy", {"item": "pear"}),
             ("basket", {}),
+        ]
+        first, unknown, missing, basket = ask(shop, *named)
+        assert (first, missing, basket) == (
+            "2 coins",
+            "error: KeyError: 'pear'",
+            '["apple", "pear"]',
         )
-        assert texts[0] == "2 coins"
-        assert texts[1].startswith("error: there is no tool 'nothing'")
-        assert texts[2] == "error: KeyError: 'pear'"
-        assert texts[3] == '["apple", "pear"]'
+        assert unknown.startswith("error: there is no tool 'nothing'")
         return time.monotonic() - started
 
     assert seconds(ShopEpisode(TASK)) < 0.8 * seconds(LaterShop(TASK))
 
 
-@pytest.mark.parametrize("name", ["wait", "spin", "doze"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ["spin", "wait", "doze"])
 def test_a_tool_that_hangs_becomes_text_and_the_calls_after_it_are_not_made(name: str) -> None:
     shop, started = ShopEpisode(TASK), time.monotonic()
     texts = ask(shop, (name, {}), ("basket", {}))
     assert texts == [
-        f"error: {name} took longer than 1 s",
-        "error: basket was not called, as the calls before took 1 s",
+        f"error: {name} took longer than 0.8 s",
+        "error: basket was not called, as the calls before took 0.8 s",
     ]
     assert time.monotonic() - started < 3
     assert ask(shop, ("basket", {})) == ["[]"]  # the episode goes on
@@ -182,11 +185,8 @@ def test_a_described_tool_gets_the_arguments_as_the_policy_wrote_them() -> None:
     parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
     described = DescribedTool("take", "Take it.\nNow.", parameters, got.append)
     (schema,) = schemas([described])
-    assert schema["function"] == {
-        "name": "take",
-        "description": "Take it. Now.",
-        "parameters": parameters,
-    }
+    told = {"name": "take", "description": "Take it. Now.", "parameters": parameters}
+    assert schema["function"] == told
     assert answers([described], calls(("take", {"a": "x"}))[0]) == [Message("tool", "null")]
     assert got == [{"a": "x"}]
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reaching_envs as reaching
+from processes import workers_below
 
 from grpo_core import ConfigError, Rollout, TaskKey, Verdict
 from grpo_core.calls import namespace
@@ -20,10 +22,6 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
-
-import reaching_envs as reaching  # noqa: E402
-from processes import workers_below  # noqa: E402
 
 APART = pytest.mark.skipif(
     bool(namespace.find_bubblewrap()[1]), reason="bubblewrap can make no process namespace here"
