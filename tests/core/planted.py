@@ -459,6 +459,7 @@ SETTING = "PLANTED_SETTING"
 """A variable that has to do with nothing, and that is set in the tests."""
 
 SURROUNDINGS: Mapping[str, Callable[[], object]] = {
+    "another PYTHONHASHSEED": lambda: hash("text"),
     "other environment variables": lambda: os.environ.get(SETTING, "home"),
     "another user": lambda: os.environ.get("USER", "nobody"),
     "another date": lambda: time.strftime("%Y"),
@@ -468,7 +469,6 @@ SURROUNDINGS: Mapping[str, Callable[[], object]] = {
     "another home folder": Path.home,
     "another working directory": Path.cwd,
     "in every process": os.getpid,
-    "another PYTHONHASHSEED": lambda: hash("text"),
 }
 """What an environment may look at, by what the kit has to name."""
 
