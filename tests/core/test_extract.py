@@ -37,45 +37,27 @@ class TestXmlTag:
         assert text[block.start : block.end] == "<answer> 4\n</answer>"
 
     @pytest.mark.parametrize("which", ["only", "last"])
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "4",
-            "<answer>4",
-            "4</answer>",
-            "</answer>4<answer>",
-            "<Answer>4</Answer>",
-            "<answer >4</answer>",
-        ],
-    )
+    @pytest.mark.parametrize("text", ["", "<a>4", "4</a>", "</a>4<a>", "<A>4</A>", "<a >4</a>"])
     def test_without_a_complete_block_there_is_none(self, text: str, which: Any) -> None:
-        assert xml_tag(text, tag="answer", which=which) is None
+        assert xml_tag(text, tag="a", which=which) is None
 
     @pytest.mark.parametrize(
-        "text",
-        ["<a>1</a><a>2</a>", "<a>1</a></a>", "<a><a>1</a>", "<a><a>1</a></a>"],
-        ids=["two", "close", "open", "nested"],
-    )
-    def test_only_refuses_any_second_mark(self, text: str) -> None:
-        assert xml_tag(text, tag="a", which="only") is None
-
-    @pytest.mark.parametrize(
-        ("text", "content"),
+        ("text", "last"),
         [
             ("<a>1</a><a>2</a>", "2"),
+            ("<a>1</a></a>", "1</a>"),
+            ("<a><a>1</a>", "1"),
             ("<a>1</a><a>2", "1"),
             ("<a>1<a>2</a>", "2"),
-            ("<a>1</a> <a>", "1"),
-            ("<a></a>", ""),
         ],
     )
-    def test_last_takes_the_last_complete_block_from_its_innermost_opening(
-        self, text: str, content: str
+    def test_of_several_marks_only_takes_none_and_last_the_last_complete_block(
+        self, text: str, last: str
     ) -> None:
+        assert xml_tag(text, tag="a", which="only") is None
         block = xml_tag(text, tag="a", which="last")
         assert block is not None
-        assert block.content == content
+        assert block.content == last
 
     def test_counts_tell_both_marks_apart(self) -> None:
         assert tag_counts("<a><a></a><b>", tag="a") == (2, 1)
@@ -104,27 +86,13 @@ class TestFencedCode:
         ] == ["{}", "plain", "x"]
         assert fenced_code(text, languages=("rust",)) is None
 
-    def test_a_longer_fence_holds_shorter_ones(self) -> None:
-        block = fenced_code("````md\n```\ninner\n```\n````")
-        assert block is not None
-        assert block.content == "```\ninner\n```"
-
     def test_an_empty_block_is_empty_text(self) -> None:
         block = fenced_code("```\n```")
         assert block is not None
         assert block.content == ""
 
     @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "no code",
-            "``\nx\n``",
-            "inline ```x``` code",
-            "```x```",
-            "```\nx\n``",
-            "```\nx\n``` trailing",
-        ],
+        "text", ["", "no code", "``\nx\n``", "inline ```x``` code", "```\nx\n`` trailing"]
     )
     def test_text_without_a_fence_is_none(self, text: str) -> None:
         assert fenced_code(text) is None
@@ -149,26 +117,19 @@ class TestFencedCode:
     @pytest.mark.parametrize(
         ("text", "content"),
         [
-            ("~~~python\na = 1\n~~~", "a = 1"),
             ("~~~~\n~~~\na\n~~~~", "~~~\na"),
             ("````python\n```\na\n````", "```\na"),
             ("``` {.python .numberLines}\na\n```", "a"),
             ("```{python, echo=FALSE}\na\n```", "a"),
-            ("```PYTHON\na\n```", "a"),
             ("```python title='a.py'\na\n```", "a"),
             ("```python:a.py\na\n```", "a"),
-            ("```python\n\ufeffa\n```", "a"),
-            ("```\ufeffpython\na\n```", "a"),
-            ("\ufeff```python\na\n```", "a"),
+            ("```\ufeffpython\n\ufeffa\n```", "a"),
             ("```python\r\na\r\n\r\nb\r\n```\r\n", "a\n\nb"),
             ("```python\ra\rb\r```\r", "a\nb"),
-            ("1. ```python\n   a\n   ```", "a"),
             ("1. ```python\nif a:\n  b\n```", "if a:\n  b"),
             ("10) ```python\n  if a:\n    b\n    ```", "if a:\n  b"),
             ("1.\t```python\n\tif a:\n\t    b\n\t```", "if a:\n    b"),
-            ("10) ```python\n    if a:\n        b\n    ```", "if a:\n    b"),
             ("\t```python\n\tif a:\n\t\tb\n\t```", "if a:\n\tb"),
-            ("```python\n    if a:\n        b\n```", "if a:\n    b"),
             ("```python\n    a = '''\n  x'''\n```", "  a = '''\nx'''"),
         ],
     )
@@ -182,15 +143,7 @@ class TestFencedCode:
         assert isinstance(find_code("```\na\n~~~"), NoAnswer)
 
     @pytest.mark.parametrize(
-        "line",
-        [
-            "def f(x):",
-            "async def f(x):",
-            "class f:",
-            "f = g",
-            "f: Callable[[int], int] = g",
-            "f=lambda x: x",
-        ],
+        "line", ["def f(x):", "async def f(x):", "class f:", "f = g", "f: int = g", "f=lambda x: x"]
     )
     def test_the_last_block_that_binds_the_name_counts(self, line: str) -> None:
         texts = ["f(1)", line, "def f2(): pass", "  def f(): pass", "f == 3", "x = f", "print(f)"]
@@ -288,18 +241,7 @@ class TestAnswerNumbers:
             *("18", " 18\n", "+18", "018", "18.0", "18.", "$18", "-$18", "$-18", "\u221218"),
             *("x = 18", "x=18", "Total cost = $18", "**18**", "$18$", "$$18$$", r"\(18\)"),
             *(r"\boxed{18}", r"$\boxed{18}$", r"\boxed{18\text{ dollars}}", "**x = 18 dollars.**"),
-            *(
-                "18%",
-                r"18\%",
-                "18 %",
-                "18\xa0%",
-                "18\u202fkm",
-                "18 dollars",
-                "18 hours.",
-                "18kg",
-                "18 Eggs",
-                "**18** miles",
-            ),
+            *("18%", r"18\%", "18\xa0%", "18\u202fkm", "18 hours.", "18kg", "**18** miles"),
         ],
     )
     def test_forms_in_which_models_write_a_number_are_read(self, text: str) -> None:
@@ -325,33 +267,22 @@ class TestAnswerNumbers:
     @pytest.mark.parametrize(
         "text",
         [
+            *("", "eighteen", "18 or 19", "18 19", "1/2", r"\frac{1}{2}", "17 = 18", "1,8", "1 08"),
             *(
-                "",
-                "eighteen",
-                "18 or 19",
-                "18, 19",
-                "18 19",
-                "18/2",
-                "1/2",
-                r"\frac{1}{2}",
-                "17 = 18",
-            ),
-            *("1,8", "1,080 090", "1 08", "18 million", "18 dozen", "18th", "18k", "1e5", "0x12"),
-            *(
+                "18 million",
+                "18th",
+                "18k",
+                "1e5",
+                "0x12",
                 "--18",
                 "-$-18",
                 "18..",
                 "3.5.1",
                 "1_000",
-                "２",
-                "²",
-                "nan",
-                "inf",
-                "**18",
-                "$5 or $6$",
             ),
-            *("18 dollars and 50 cents", "18 dollars dollars", "18%%", "x = y = 18", "not 17, 18"),
-            *("**17** **18**", r"\boxed{17}\boxed{18}", "1" * 31, "18" + " " * 200 + "x", "18 kg}"),
+            *("２", "²", "nan", "inf", "**18", "$5 or $6$", "18 dollars and 50 cents", "18%%"),
+            *("x = y = 18", "not 17, 18", "**17** **18**", r"\boxed{17}\boxed{18}", "1" * 31),
+            *("18" + " " * 200 + "x", "18 kg}"),
         ],
     )
     def test_everything_else_is_refused(self, text: str) -> None:
@@ -375,22 +306,8 @@ class TestIntegers:
     @pytest.mark.parametrize(
         "text",
         [
-            *" -²٣３",
-            "",
-            "--1",
-            "+1",
-            "- 1",
-            "1 2",
-            "1.0",
-            "1e3",
-            "1_000",
-            "1,000",
-            "0x10",
-            "NaN",
-            "inf",
-            "1\x00",
-            "\u00a01",
-            "1" * 31,
+            *(*" -²٣３", "", "--1", "+1", "- 1", "1 2", "1.0", "1e3", "1_000", "1,000", "0x10"),
+            *("NaN", "1\x00", "\u00a01", "1" * 31),
         ],
     )
     def test_everything_else_is_none(self, text: str) -> None:
@@ -408,25 +325,7 @@ class TestDecimals:
 
     @pytest.mark.parametrize(
         "text",
-        [
-            "",
-            ".",
-            "-",
-            "1.",
-            ".5",
-            "1.2.3",
-            "1e999",
-            "1E5",
-            "NaN",
-            "sNaN",
-            "Infinity",
-            "-inf",
-            "1_0",
-            "１.0",
-            "1,5",
-            "+1",
-            "1.-2",
-        ],
+        ["", ".", "-", "1.", ".5", "1.2.3", "1e999", "NaN", "-inf", "1_0", "１.0", "1,5", "+1"],
     )
     def test_everything_else_is_none(self, text: str) -> None:
         assert parse_decimal(text) is None
@@ -443,20 +342,7 @@ class TestThousands:
 
     @pytest.mark.parametrize(
         "text",
-        [
-            "",
-            "18",
-            "1,8",
-            ",,1,2,",
-            "1,0800",
-            "1080,000",
-            "1,080,",
-            ",080",
-            "1,080.5,000",
-            "1,08٣",
-            "1,080 2",
-            "a,bcd",
-        ],
+        ["", "18", "1,8", ",,1,2,", "1,0800", "1080,000", "1,080,", ",080", "1,08٣", "a,bcd"],
     )
     def test_every_other_text_stays_as_it_is(self, text: str) -> None:
         assert ungrouped(text) == text
@@ -474,18 +360,7 @@ class TestJson:
 
     @pytest.mark.parametrize(
         "text",
-        [
-            "",
-            "{",
-            "[1,]",
-            "{'a': 1}",
-            "1 2",
-            "nul",
-            '{"a": 1} trailing',
-            "\ufeff1",
-            '"\x00"',
-            '"\\ud8"',
-        ],
+        ["", "{", "[1,]", "{'a': 1}", "1 2", "nul", '{"a": 1} x', "\ufeff1", '"\x00"', '"\\ud8"'],
     )
     def test_text_that_is_not_json_is_none(self, text: str) -> None:
         assert parse_json(text) is None
@@ -520,34 +395,22 @@ class TestJson:
 
 HOSTILE = {
     "opening tags": "<answer>" * (MEGABYTE // 8),
-    "closing tags": "</answer>" * (MEGABYTE // 9),
     "both tags": "<answer></answer>" * (MEGABYTE // 17),
-    "half tags": "<answer" * (MEGABYTE // 7),
     "fences": "```\n" * (MEGABYTE // 4),
-    "languages": "```a\n" * (MEGABYTE // 5),
     "backticks": "`" * MEGABYTE,
     "lines": "\n" * MEGABYTE,
     "spaces": " " * MEGABYTE,
     "digits": "1" * MEGABYTE,
-    "minus": "-" * MEGABYTE,
     "fraction": "0." + "1" * MEGABYTE,
     "brackets": "[" * MEGABYTE,
-    "objects": '{"a":' * (MEGABYTE // 5),
     "quotes": '"' * MEGABYTE,
-    "escapes": '"' + "\\" * MEGABYTE,
     "escaped quotes": '["' + '\\"' * (MEGABYTE // 2),
     "numbers": "[" + "1," * (MEGABYTE // 2) + "1]",
-    "nul": "\x00" * MEGABYTE,
-    "surrogates": "\ud800" * MEGABYTE,
     "thousands": "1" + ",000" * (MEGABYTE // 4) + "x",
-    "unicode digits": "٣" * MEGABYTE,
-    "tildes": "~" * MEGABYTE,
     "list markers": "1. ```\n" * (MEGABYTE // 7),
     "open fence": "```\n" + "x = 1\n" * (MEGABYTE // 6),
     "indented fence": " " * (MEGABYTE // 2) + "```\n" + " " * (MEGABYTE // 2) + "\n```",
-    "carriage returns": "\r" * MEGABYTE,
     "blocks": "```\nf = 1\n```\n" * (MEGABYTE // 14),
-    "pairs of brackets": "[]" * (MEGABYTE // 2),
     "annotations": "```\n" + "f" + ":" * MEGABYTE + "\n```",
 }
 EXTRACTORS: dict[str, Callable[[str], object]] = {
