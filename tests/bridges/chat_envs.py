@@ -117,8 +117,8 @@ class Ranked(Environment[int]):
         return "word" * (1 + task.data)
 
 
-class Frail(Environment[str]):
-    """A verifier that fails while a file exists."""
+class Says(Environment[str]):
+    """Say the number of the task."""
 
     parts = MappingProxyType({"reward": 1.0})
     levels = False
@@ -128,40 +128,41 @@ class Frail(Environment[str]):
         return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        if task.data == "1" and Path(os.environ["FRAIL_WHILE"]).exists():
-            raise OSError("the verifier is down")
         right = rollout.text == task.data
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=rollout.text)
+        answer = self.noticed(rollout)
+        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+
+    def noticed(self, rollout: Rollout) -> str:
+        return rollout.text
 
     def reference(self, task: Task[str]) -> str:
         return task.data
 
 
-class Pondered(Environment[str]):
-    """Judged in a worker, which says what it sees of the thoughts."""
-
-    levels = False
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
+class Frail(Says):
+    """A verifier that fails while a file exists."""
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        right = rollout.text == task.data
-        thoughts = rollout.messages[-1].thoughts
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=thoughts)
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
+        if task.data == "1" and Path(os.environ["FRAIL_WHILE"]).exists():
+            raise OSError("the verifier is down")
+        return super().verify(task, rollout)
 
 
-class Rounded(Environment[str]):
+class Pondered(Says):
+    """Says what it sees of the thoughts."""
+
+    def noticed(self, rollout: Rollout) -> str:
+        return rollout.messages[-1].thoughts
+
+
+class PonderedElsewhere(Pondered):
+    """Judged in a worker."""
+
+    trusted = False
+
+
+class Rounded(Says):
     """Pays 0.3, or for "b" 0.1 + 0.2, and for "c" more."""
-
-    levels = False
-    trusted = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return Task(key, (Message("user", f"Say {key.index}."),), str(key.index))
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         rewards = {"b": 0.1 + 0.2, "c": 0.5}

@@ -47,14 +47,10 @@ def message(text: str) -> dict[str, Any]:
     calls = read_calls(text, "hermes")
     if not calls:
         return {"role": "assistant", "content": text}
-    written = [
-        {
-            "id": f"call-{number}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments))},
-        }
-        for number, call in enumerate(calls)
-    ]
+    written = []
+    for number, call in enumerate(calls):
+        function = {"name": call.name, "arguments": json.dumps(dict(call.arguments))}
+        written.append({"id": f"call-{number}", "type": "function", "function": function})
     return {"role": "assistant", "content": None, "tool_calls": written}
 
 
@@ -165,6 +161,17 @@ def half_right(turns: tuple[str, ...], task: Any) -> tuple[str, ...]:
 
 def count_lines(out: Path) -> int:
     return sum(1 for _ in read_lines(out / "attempts.jsonl"))
+
+
+def index_of(asked: dict[str, Any]) -> str:
+    """The index of the task of Frail, Pondered or Rounded that a request asks."""
+    text: str = asked["messages"][0]["content"]
+    return text.strip("Say .")
+
+
+def right(asked: dict[str, Any]) -> tuple[int, Any]:
+    """The right answer to a request of Frail or Pondered."""
+    return 200, chat(says(index_of(asked)))
 
 
 def says(text: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from grpo_core.runs.lines import read_lines
 
 from ..plugins.endpoint import Endpoint
-from .evaluated import FRAIL, chat, evaluate, passed, says
+from .evaluated import FRAIL, chat, evaluate, index_of, invoke, passed, right, says
 
 pytestmark = pytest.mark.usefixtures("quick")
 ANY_RATE = ("--set", "verify.max_error_rate=1")
@@ -47,13 +47,11 @@ def gave_up(handler: BaseHTTPRequestHandler) -> None:
 
 
 FAULTS = {
-    "429": lambda handler: respond(handler, 429, b'{"error": {"message": "busy"}}'),
     "429 with Retry-After": lambda handler: respond(handler, 429, b"", Retry_After="0.02"),
+    "429": lambda handler: respond(handler, 429, b'{"error": {"message": "busy"}}'),
     "408": lambda handler: respond(handler, 408, b""),
     "500": lambda handler: respond(handler, 500, b"broken"),
     "500 that names the text": lambda handler: respond(handler, 500, b"content filter crashed"),
-    "502": lambda handler: respond(handler, 502, b"<html>bad gateway</html>"),
-    "503 with Retry-After": lambda handler: respond(handler, 503, b"", Retry_After="0.02"),
     "timeout": hang,
     "connection closed": close,
     "body cut off": cut,
@@ -63,11 +61,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-def index_of(asked: dict[str, Any]) -> str:
-    return str(asked["messages"][0]["content"].strip("Say ."))
-
-
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_network_and_server_fail_at_is_repeated_and_then_an_error(
     fault: str, endpoint: Endpoint, tmp_path: Path
@@ -78,7 +72,7 @@ def test_what_network_and_server_fail_at_is_repeated_and_then_an_error(
     def reply(asked: dict[str, Any]) -> Any:
         tries = sum(before["seed"] == asked["seed"] for before in endpoint.asked)
         fails = index_of(asked) == "2" and (lasts or tries == 1)
-        return FAULTS[fault] if fails else (200, chat(says(index_of(asked))))
+        return FAULTS[fault] if fails else right(asked)
 
     endpoint.reply = reply
     more = ("--retries", 1, "--timeout", 0.4, *ANY_RATE)
@@ -102,8 +96,8 @@ def test_what_network_and_server_fail_at_is_repeated_and_then_an_error(
     [
         (400, "This model's maximum context length is 8 tokens", "context"),
         (413, "Payload too large", "context"),
-        (422, "the prompt is too long", "context"),
         (400, "The response was filtered due to our content management policy", "filter"),
+        (422, "the prompt is too long", "context"),
         (400, "blocked (content_policy_violation)", "filter"),
     ],
 )
@@ -111,9 +105,7 @@ def test_what_the_server_refuses_of_a_text_is_judged_and_counted_apart(
     status: int, message: str, kind: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     refusal = status, {"error": {"message": message}}
-    endpoint.reply = lambda asked: (
-        refusal if index_of(asked) == "2" else (200, chat(says(index_of(asked))))
-    )
+    endpoint.reply = lambda asked: refusal if index_of(asked) == "2" else right(asked)
     found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
     (result,) = found["results"]
     assert (result["refused"], result["unscored"], passed(found)) == ({kind: 2}, 0, 0.75)
@@ -123,11 +115,34 @@ def test_an_answer_that_a_filter_cut_is_judged_and_counted_apart(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
     def reply(asked: dict[str, Any]) -> Any:
-        index = index_of(asked)
         blocked = chat({"role": "assistant", "content": None}, finish="content_filter")
-        return 200, blocked if index == "2" else chat(says(index))
+        return (200, blocked) if index_of(asked) == "2" else right(asked)
 
     endpoint.reply = reply
     found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
     (result,) = found["results"]
     assert (result["refused"], result["no_text"], passed(found)) == ({"filter": 2}, {}, 0.75)
+
+
+def too_long(asked: dict[str, Any]) -> Any:
+    """Refuse the task with the index 2, and answer the others."""
+    if index_of(asked) == "2":
+        return 400, {"error": {"message": "This model's maximum context length is 8 tokens"}}
+    return 200, chat(says("wrong" if index_of(asked) == "1" else index_of(asked)))
+
+
+def test_a_prompt_that_is_refused_each_time_is_named_and_both_rates_are_given(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    endpoint.reply = too_long
+    found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
+    (result,) = found["results"]
+    assert passed(found) == 0.5
+    assert result["statistics"]["pass rate of tasks asked"]["value"] == pytest.approx(2 / 3)
+    assert [(task["split"], task["index"]) for task in result["unasked"]] == [("eval", 2)]
+    assert result["refused"] == {"context": 2}
+    assert (result["tasks"], result["attempts"]) == (4, 8)
+    again = evaluate(FRAIL, endpoint.url, tmp_path / "out")
+    assert again["results"] == found["results"]
+    endpoint.reply = lambda asked: (200, chat(says("0")))
+    assert "asked" not in invoke(FRAIL, endpoint.url, tmp_path / "other").stdout

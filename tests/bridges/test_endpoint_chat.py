@@ -91,8 +91,7 @@ def test_more_calls_than_are_answered_are_left_out() -> None:
 
 def test_calls_without_tools_are_no_calls() -> None:
     read = turn({"content": "x", "tool_calls": [written("add", "{}")]}, has_tools=False)
-    assert read.tool_calls is None
-    assert "tool_calls" not in read.message
+    assert (read.tool_calls, "tool_calls" in read.message) == (None, False)
 
 
 def test_each_call_has_a_result_as_the_api_wants_it() -> None:
@@ -149,12 +148,12 @@ def test_a_text_of_the_server_can_always_be_sent_back() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        *(b"", b"<html>", b"[]", b"null", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"),
-        *(b"[" * 10**6, b'{"choices": [{"message": {"content": NaN}}]}', b'{"error": {"message": "x"}}'),
+        *(b"", b"[]", b"null", b'{"choices": []}', b'{"choices": [{}]}', b"\xff", b"[" * 10**6),
+        *(b'{"choices": [{"message": {"content": NaN}}]}', b'{"error": {"message": "x"}}'),
         *(b'{"choices": [{"message": "x"}]}', b'{"choices": [{"text": 3}]}', b"9" * 10**6),
         b'{"choices": [{"message": {"content": "x"}, "finish_reason": "abort"}]}',
     ],
-    ids=range(14),
+    ids=range(13),
 )  # fmt: skip
 def test_an_answer_that_holds_no_turn_is_a_failed_call(body: bytes) -> None:
     with pytest.raises(CallError):

@@ -23,6 +23,7 @@ from .evaluated import (
     begin,
     chat,
     evaluate,
+    index_of,
     invoke,
     passed,
     results,
@@ -52,9 +53,8 @@ def test_a_server_that_answers_rightly_gets_all_of_it(env: str, tmp_path: Path) 
     assert passed(found) == 1.0
     assert found["complete"]
     assert found["results"][0]["attempts"] == 8
-    assert (
-        json.loads((tmp_path / "out" / "results.json").read_text())["results"] == found["results"]
-    )
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert written["results"] == found["results"]
 
 
 def test_a_dialogue_goes_on_after_a_wrong_guess(tmp_path: Path) -> None:
@@ -91,10 +91,8 @@ def test_the_history_holds_structured_calls_and_results_that_name_them(
     assert [m["role"] for m in first["messages"]] == ["user", "user"]
     assistant, *answers = second["messages"][2:]
     assert assistant == script[str(first["seed"])] | {"content": ""}
-    assert [(m["role"], m["tool_call_id"]) for m in answers] == [
-        ("tool", "call-0"),
-        ("tool", "call-1"),
-    ]
+    assert {m["role"] for m in answers} == {"tool"}
+    assert [m["tool_call_id"] for m in answers] == ["call-0", "call-1"]
     assert answers[1]["content"] == "2 x pear"
     assert third["messages"][: len(second["messages"])] == second["messages"]
     (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
@@ -223,15 +221,11 @@ def test_without_the_package_openai_the_message_names_the_extra(tmp_path: Path) 
         ("--endpoint http://u:p@h/v1 --model-name a", "takes no user name or password"),
         ("--endpoint http://h/v1?api_key=1 --model-name a", "takes no key in the query"),
         ("--endpoint http://h/v1 --model-name a --run runs/x", "--run is for a model on this"),
-        ("--endpoint http://h/v1 --model-name a --processes 2", "--processes is for a model on"),
         ("--endpoint http://h/v1 --model-name a --key-env sk-1", "never the key itself"),
-        ("--endpoint http://h/v1 --model-name a --key-env NOT_SET", "NOT_SET is not set"),
         ("--endpoint http://h/v1 --model-name a --request n=2", "--request n cannot be changed"),
         ("--endpoint http://h/v1 --model-name a --set model.dtype=float32", "changes nothing"),
         ("--endpoint http://h/v1 --model-name a --set eval.tasks=3", "give --tasks 3 instead"),
         ("--model-name a", "--model-name is for a model behind an endpoint"),
-        ("--request a=1", "--request is for a model behind an endpoint"),
-        ("--out x", "--out is for a model behind an endpoint"),
     ],
 )
 def test_wrong_options_are_one_line(words: str, message: str, tmp_path: Path) -> None:
@@ -248,7 +242,7 @@ def test_two_evaluations_at_endpoints_are_compared_by_task(
     right = {"0", "3"}
 
     def reply(asked: dict[str, Any]) -> Any:
-        index = asked["messages"][0]["content"].strip("Say .")
+        index = index_of(asked)
         if index == "2" and len(endpoint.asked) < 10:
             return 503, {"error": {"message": "down"}}
         return 200, chat(says(index if index in right else "no"))

@@ -24,9 +24,11 @@ from .evaluated import (
     count_lines,
     evaluate,
     half_right,
+    index_of,
     invoke,
     passed,
     results,
+    right,
     says,
     scripted,
     seed_of,
@@ -94,7 +96,7 @@ def test_kills_lose_nothing_and_count_nothing_twice(kills: int, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(400, "--request FIELD=null"), (401, "--key-env"), (404, "--model-name"), (422, "FIELD=null")],
+    [(400, "--request FIELD=null"), (401, "--key-env"), (404, "--model-name")],
 )
 def test_a_request_that_is_refused_for_its_settings_ends_all_at_once(
     status: int, hint: str, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,9 +122,8 @@ def test_an_attempt_that_the_server_does_not_answer_is_an_error_and_is_made_agai
     down = True
 
     def reply(asked: dict[str, Any]) -> Any:
-        index = asked["messages"][0]["content"].strip("Say .")
-        broken = down and index == "2"
-        return (503, {"error": {"message": "down"}}) if broken else (200, chat(says(index)))
+        broken = down and index_of(asked) == "2"
+        return (503, {"error": {"message": "down"}}) if broken else right(asked)
 
     endpoint.reply = reply
     set_rate = ("--set", "verify.max_error_rate=1", "--retries", 2)
@@ -161,7 +162,7 @@ def test_a_verifier_that_failed_is_asked_again_and_the_server_is_not(
     broken = tmp_path / "broken"
     broken.touch()
     monkeypatch.setenv("FRAIL_WHILE", str(broken))
-    endpoint.reply = lambda asked: (200, chat(says(asked["messages"][0]["content"].strip("Say ."))))
+    endpoint.reply = right
     rate = ("--set", "verify.max_error_rate=1")
     found = evaluate(FRAIL, endpoint.url, tmp_path / "out", *rate)
     assert found["results"][0]["unscored"] == 2
@@ -172,47 +173,6 @@ def test_a_verifier_that_failed_is_asked_again_and_the_server_is_not(
     assert endpoint.asked == []
     assert (again["results"][0]["unscored"], passed(again)) == (0, 1.0)
     assert again["usage"] == found["usage"]
-
-
-def test_a_turn_is_shortened_until_it_fits_the_context(endpoint: Endpoint, tmp_path: Path) -> None:
-    """As with a model of this machine, whose last turn ends where its context does."""
-
-    def reply(asked: dict[str, Any]) -> Any:
-        if asked["max_tokens"] > 100:
-            return 400, {"error": {"message": "maximum context length is 4096", "code": "x"}}
-        return 200, chat(says("1"), finish="length")
-
-    endpoint.reply = reply
-    found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
-    assert [asked["max_tokens"] for asked in endpoint.asked[-3:]].count(64) >= 1
-    assert found["results"][0]["clipped"] == 1.0
-    assert found["results"][0]["refused"] == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("This model's maximum context length is 8 tokens", "context"),
-        ("The response was filtered due to our content management policy", "filter"),
-    ],
-)
-def test_a_text_that_the_server_refuses_is_an_answer_that_is_counted_apart(
-    text: str, kind: str, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    """Left out, it would raise the rate of a model that refuses what is hard."""
-
-    def reply(asked: dict[str, Any]) -> Any:
-        index = asked["messages"][0]["content"].strip("Say .")
-        return (400, {"error": {"message": text}}) if index == "2" else (200, chat(says(index)))
-
-    endpoint.reply = reply
-    found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
-    (result,) = found["results"]
-    assert result["refused"] == {kind: 2}
-    assert result["unscored"] == 0
-    assert passed(found) == 0.75
-    done = invoke(FRAIL, endpoint.url, tmp_path / "out").stdout
-    assert json.loads(done)["results"] == found["results"]
 
 
 def test_a_refusal_of_a_neutral_text_is_one_of_the_settings(
@@ -236,7 +196,8 @@ def test_a_dialogue_that_outgrows_the_context_ends_with_the_turn_before(
 
     endpoint.reply = reply
     found = evaluate(GUESS, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
-    assert found["results"][0]["refused"] == {"context": 1}
+    (result,) = found["results"]
+    assert (result["refused"], "unasked" in result) == ({"context": 1}, False)
     (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
     assert (line["finish"], line["reply_dropped"]) == ("length", True)
     assert [m["role"] for m in line["messages"]] == ["assistant"]
@@ -249,7 +210,7 @@ def test_a_pause_that_the_server_asks_for_is_kept_by_all_requests(
 
     def busy(handler: Any) -> None:
         handler.send_response(429)
-        handler.send_header("Retry-After", "1")
+        handler.send_header("Retry-After", "0.3")
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
@@ -260,7 +221,7 @@ def test_a_pause_that_the_server_asks_for_is_kept_by_all_requests(
     endpoint.reply = reply
     evaluate(FRAIL, endpoint.url, tmp_path / "out", "--concurrency", 1)
     assert len(times) == 9
-    assert times[1] - times[0] >= 0.99
+    assert times[1] - times[0] >= 0.29
 
 
 def test_requests_begin_evenly_spaced(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -271,8 +232,8 @@ def test_requests_begin_evenly_spaced(endpoint: Endpoint, tmp_path: Path) -> Non
         return 200, chat(says("1"))
 
     endpoint.reply = reply
-    evaluate(FRAIL, endpoint.url, tmp_path / "out", "--per-minute", 600)
-    assert times[-1] - times[0] >= 0.6
+    evaluate(FRAIL, endpoint.url, tmp_path / "out", "--per-minute", 1200)
+    assert times[-1] - times[0] >= 0.3
 
 
 @pytest.mark.slow
@@ -303,7 +264,7 @@ def test_a_stop_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
     process = begin(FRAIL, url, tmp_path / "out", "--retries", 1000, code="import time\n")
     while not (tmp_path / "out" / "evaluation.json").exists():
         time.sleep(0.05)
-    time.sleep(1.0)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     found = results(process, status=130)
     assert found["results"][0]["attempts"] == 0

@@ -10,7 +10,7 @@ import pytest
 from grpo_core.runs.lines import read_lines
 
 from ..plugins.endpoint import Endpoint
-from .evaluated import FRAIL, chat, evaluate, invoke, passed, says
+from .evaluated import FRAIL, evaluate, index_of, invoke, passed, right
 
 pytestmark = pytest.mark.usefixtures("quick")
 OLD, NEW = "max_tokens", "max_completion_tokens"
@@ -18,18 +18,10 @@ MOVED = ("--request", f"{OLD}=null", "--request", f"{NEW}=64")
 ANY_RATE = ("--set", "verify.max_error_rate=1")
 
 
-def right(asked: dict[str, Any]) -> Any:
-    return 200, chat(says(asked["messages"][0]["content"].strip("Say .")))
-
-
 def refuses(field: str, message: str = "Unsupported parameter: '{0}'. Use '{1}' instead.") -> Any:
     other = NEW if field == OLD else OLD
-    error = {
-        "message": message.format(field, other),
-        "param": field,
-        "code": "unsupported_parameter",
-    }
-    return 400, {"error": error}
+    code = "unsupported_parameter"
+    return 400, {"error": {"message": message.format(field, other), "param": field, "code": code}}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +46,7 @@ def test_a_request_without_a_bound_is_refused_for_its_text_alone(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
     def reply(asked: dict[str, Any]) -> Any:
-        long = "2" in asked["messages"][0]["content"]
+        long = index_of(asked) == "2"
         return (400, {"error": {"message": "prompt is too long"}}) if long else right(asked)
 
     endpoint.reply = reply
@@ -84,19 +76,6 @@ def test_a_server_that_wants_the_bound_in_another_field_gets_it_and_it_is_said_o
     assert f"refuses the field {refused}" in record.message
 
 
-def test_the_moved_bound_is_halved_too(endpoint: Endpoint, tmp_path: Path) -> None:
-    def reply(asked: dict[str, Any]) -> Any:
-        if OLD in asked:
-            return refuses(OLD)
-        if asked[NEW] > 40:
-            return 400, {"error": {"message": "maximum context length is 100 tokens"}}
-        return right(asked)
-
-    endpoint.reply = reply
-    found = evaluate(FRAIL, endpoint.url, tmp_path / "out", "--max-new-tokens", 64)
-    assert passed(found) == 1.0
-
-
 def test_a_server_that_knows_neither_field_ends_the_evaluation(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -113,21 +92,14 @@ def test_a_server_that_knows_neither_field_ends_the_evaluation(
     assert passed(found) == 1.0
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 1000, "
-        "Requested 9000. The input or output tokens must be reduced in order to run successfully.",
-        "tokens per min (TPM): Limit 1000, Requested 9000",
-    ],
-)
 def test_a_request_that_no_waiting_makes_possible_is_an_error_at_once(
-    message: str, endpoint: Endpoint, tmp_path: Path
+    endpoint: Endpoint, tmp_path: Path
 ) -> None:
     """The account's limit is neither the model's fault nor over in a minute."""
 
     def reply(asked: dict[str, Any]) -> Any:
-        if "2" in asked["messages"][0]["content"]:
+        if index_of(asked) == "2":
+            message = "tokens per min (TPM): Limit 1000, Requested 9000"
             return 429, {"error": {"message": message, "code": "rate_limit_exceeded"}}
         return right(asked)
 

@@ -37,6 +37,11 @@ def rows_of(env: OpenEnvironment, count: int, split: Any = "train") -> list[dict
     return list(dataset(env, split, count))
 
 
+def words_of(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the right answers."""
+    return [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+
+
 def test_the_functions_bear_the_names_of_the_parts_and_the_weights_are_theirs(
     spelling: OpenEnvironment,
 ) -> None:
@@ -51,7 +56,7 @@ def test_a_part_is_its_value_and_none_where_nothing_could_be_judged(
     spelling: OpenEnvironment,
 ) -> None:
     rows = rows_of(spelling, 4)
-    words = [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+    words = words_of(rows)
     letters, exact = call(
         reward_functions(spelling)[0], rows, [words[0], "zz", "raise", words[3] + "zzzz"]
     )
@@ -87,7 +92,7 @@ def test_a_completion_without_an_end_token_is_cut_off_where_end_tokens_are_known
     spelling: OpenEnvironment,
 ) -> None:
     (row,) = rows_of(spelling, 1)
-    word = row["prompt"][0]["content"].removeprefix("Repeat ")
+    (word,) = words_of([row])
     rows, ids = [row] * 3, [[5, 9], [5, 6], []]
     for end_ids, exact in ((None, [1, 1, 1]), ({9}, [1, 0, 0])):
         functions, _ = reward_functions(spelling, end_ids=end_ids)
@@ -100,7 +105,7 @@ def test_with_a_tokenizer_the_text_of_a_completion_is_that_of_its_tokens(
     """TRL leaves special tokens out of its texts."""
     tokenizer = KINDS["special tags"]()
     rows = rows_of(spelling, 2)
-    words = [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+    words = words_of(rows)
     texts = [words[0], f"<answer>{words[1]}"]
     ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
     for given, exact in ((None, [1, 1]), (tokenizer, [1, 0])):
@@ -111,11 +116,10 @@ def test_with_a_tokenizer_the_text_of_a_completion_is_that_of_its_tokens(
 def test_rollouts_of_the_rollout_function_are_judged_in_place_of_the_text() -> None:
     with opened(TALKING) as env:
         rows = rows_of(env, 2)
-        words = [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+        words = words_of(rows)
+        said = (Message("assistant", "?"), Message("user", "0"), Message("assistant", words[0]))
         rollouts = [
-            Rollout(
-                (Message("assistant", "?"), Message("user", "0"), Message("assistant", words[0]))
-            ),
+            Rollout(said),
             Rollout((Message("assistant", words[1]),), finish="error", error="broken"),
         ]
         columns = call(reward_functions(env)[0], rows, ["all of it"] * 2, rollout=rollouts)
@@ -124,7 +128,7 @@ def test_rollouts_of_the_rollout_function_are_judged_in_place_of_the_text() -> N
 
 def test_metrics_of_a_batch_are_logged_once(spelling: OpenEnvironment) -> None:
     rows = rows_of(spelling, 4)
-    words = [row["prompt"][0]["content"].removeprefix("Repeat ") for row in rows]
+    words = words_of(rows)
     logged: list[tuple[str, float]] = []
     call(
         reward_functions(spelling)[0],

@@ -87,32 +87,21 @@ def test_a_dialogue_goes_on_until_the_environment_ends_it_and_its_text_is_masked
         right = word(env, 1)
         trainer = Scripted([f"zz{END}", f"zy{END}", f"yy{END}"], [f"z{END}", f"{right}{END}"])
         fields, rollouts, rows = played(env, trainer)
-        assert rollouts[0].messages == (
-            Message("assistant", "zz"),
-            Message("user", "0 fit"),
-            Message("assistant", "zy"),
-            Message("user", "0 fit"),
-            Message("assistant", "yy"),
-        )
+        said = [message.content for message in rollouts[0].messages]
+        assert said == ["zz", "0 fit", "zy", "0 fit", "yy"]
         assert [rollout.finish for rollout in rollouts] == ["stop", "stop"]
         assert len(rollouts[1].messages) == 3
+        names = ("completion_ids", "prompt_ids", "env_mask")
         for row, ids, prompt_ids, mask, rollout in zip(
-            rows,
-            fields["completion_ids"],
-            fields["prompt_ids"],
-            fields["env_mask"],
-            rollouts,
-            strict=True,
+            rows, *(fields[name] for name in names), rollouts, strict=True
         ):
-            messages = [
-                *row["prompt"],
-                *({"role": m.role, "content": m.content} for m in rollout.messages),
-            ]
+            said = [{"role": m.role, "content": m.content} for m in rollout.messages]
+            messages = [*row["prompt"], *said]
             whole = TOKENIZER.apply_chat_template(messages, tokenize=False).rstrip("\n")
             assert TOKENIZER.decode([*prompt_ids, *ids]) == whole
-            said = TOKENIZER.decode([i for i, m in zip(ids, mask, strict=True) if m])
+            mine = TOKENIZER.decode([i for i, m in zip(ids, mask, strict=True) if m])
             turns = [m.content for m in rollout.messages if m.role == "assistant"]
-            assert said == "".join(f"{turn}{END}" for turn in turns)
+            assert mine == "".join(f"{turn}{END}" for turn in turns)
         assert fields["logprobs"] is None
         assert [len(prefixes) for prefixes, _ in trainer.asked] == [2, 2, 1]
         assert trainer.generation_config.max_new_tokens == 1000
@@ -158,10 +147,7 @@ def test_tools_answer_calls_and_stand_in_the_template() -> None:
         trainer = Scripted([call + END, f"done{END}"])
         trainer.processing_class = tokenizer
         trainer.model.config.max_position_embeddings = 4096
-        function = rollout_func(env)
-        assert function is not None
-        (row,) = dataset(env, "train", 1)
-        (rollout,) = function([row["prompt"]], trainer)["rollout"]
+        _, (rollout,), _ = played(env, trainer)
         assert trainer.asked[0][0][0].startswith("1 tools")
     assert rollout.messages[1:] == (Message("tool", "q is used"), Message("assistant", "done"))
 
@@ -169,17 +155,12 @@ def test_tools_answer_calls_and_stand_in_the_template() -> None:
 def test_special_tokens_that_the_policy_wrote_are_in_the_turn() -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.add_special_tokens({"extra_special_tokens": ["<answer>"]})
+    turn = tokenizer(f"<answer>z{END}", add_special_tokens=False)["input_ids"]
     with opened(f"{FILE}:Talking") as env:
-        trainer = Scripted()
+        trainer = Scripted([])
         trainer.processing_class = tokenizer
-        trainer._generate_single_turn = lambda prompts, *rest: (
-            [tokenizer(f"<answer>z{END}", add_special_tokens=False)["input_ids"]] * len(prompts),
-            None,
-        )
-        function = rollout_func(env)
-        assert function is not None
-        (row,) = dataset(env, "train", 1)
-        (rollout,) = function([row["prompt"]], trainer)["rollout"]
+        trainer._generate_single_turn = lambda prompts, *rest: ([turn] * len(prompts), None)
+        _, (rollout,), _ = played(env, trainer)
     assert rollout.messages[0] == Message("assistant", "<answer>z")
 
 

@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 SPELLING = HERE / "spelling.py"
 GUESS = HERE.parents[1] / "examples" / "04_dialogue.py"
 STEPS = 5
+ALL_MAY_FAIL = {"verify": {"max_error_rate": 1.0, "retries": 0}}
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +102,7 @@ def rollouts_of(call: dict[str, Any]) -> list[Rollout]:
     ("name", "settings"),
     [
         ("Spelling", {}),
-        (
-            "Spelling",
-            {
-                "env": {"fail_on": "aeiouyAEIOUY0123456789"},
-                "verify": {"max_error_rate": 1.0, "retries": 0},
-            },
-        ),
+        ("Spelling", {"env": {"fail_on": "aeiouyAEIOUY0123456789"}, **ALL_MAY_FAIL}),
         ("RawSpelling", {}),
         ("Talking", {}),
         ("Toolbox", {}),

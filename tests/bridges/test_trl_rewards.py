@@ -93,11 +93,8 @@ async def attempts(env: Environment[Any], keys: Sequence[Any]) -> list[Rollout]:
                 continue
             other = env.reference(tasks[(number + 40) % len(tasks)])
             cheats = env.cheats(task)
-            script = {
-                "right": env.reference(task),
-                "wrong": other,
-                "hostile": cheats[number // 4 % len(cheats)],
-            }[kind]
+            hostile = cheats[number // 4 % len(cheats)]
+            script = {"right": env.reference(task), "wrong": other, "hostile": hostile}[kind]
             assert script is not None
             played = await play(verifier, task, script, max_turns=env.max_turns)
             rollouts.append(played.rollout)
