@@ -105,8 +105,10 @@ class Games(Environment[int]):
     def task(self, key: TaskKey) -> Task[int]:
         return Task(key, (Message("user", f"guess {key.index}"),), key.rng().randrange(10))
 
+    game: ClassVar[type[Game]] = Game
+
     def episode(self, task: Task[int]) -> Episode:
-        return Game(self, task)
+        return self.game(self, task)
 
     def reference(self, task: Task[int]) -> Sequence[str]:
         return ("no", str(task.data))
@@ -133,8 +135,7 @@ class Culprit(Game):
 
 
 class CulpritGames(Games):
-    def episode(self, task: Task[int]) -> Episode:
-        return Culprit(self, task)
+    game = Culprit
 
 
 class Seated(Game):
@@ -152,8 +153,7 @@ SEAT = asyncio.Semaphore(1)
 
 
 class SeatedGames(Games):
-    def episode(self, task: Task[int]) -> Episode:
-        return Seated(self, task)
+    game = Seated
 
 
 class TrustedSeatedGames(SeatedGames):
@@ -174,8 +174,7 @@ class RunningGames(Games):
     needs: ClassVar[frozenset[str]] = frozenset({"sandbox"})  # type: ignore[assignment]
     timeout_seconds = 30.0
 
-    def episode(self, task: Task[int]) -> Episode:
-        return Running(self, task)
+    game = Running
 
 
 class NotEpisodes(Games):
@@ -189,8 +188,7 @@ class Speaking(Game):
 
 
 class SpeaksForThePolicy(Games):
-    def episode(self, task: Task[int]) -> Episode:
-        return Speaking(self, task)
+    game = Speaking
 
 
 class InSession(Game):
@@ -211,8 +209,7 @@ class InSession(Game):
 
 
 class SessionGames(RunningGames):
-    def episode(self, task: Task[int]) -> Episode:
-        return InSession(self, task)
+    game = InSession
 
 
 class Hasty(InSession):
@@ -227,8 +224,7 @@ class Hasty(InSession):
 
 
 class HastyGames(SessionGames):
-    def episode(self, task: Task[int]) -> Episode:
-        return Hasty(self, task)
+    game = Hasty
 
 
 class Large(InSession):
@@ -243,5 +239,4 @@ class Large(InSession):
 
 
 class LargeGames(SessionGames):
-    def episode(self, task: Task[int]) -> Episode:
-        return Large(self, task)
+    game = Large

@@ -137,13 +137,6 @@ class HostileTasks(Hostile):
         raise AssertionError(self.config.order)
 
 
-class UnbuildableEnvironment(Hostile):
-    def __init__(self, *arguments: Any) -> None:
-        if os.environ.get("HOSTILE_PARENT") != str(os.getpid()):
-            raise OSError("no data set here")
-        super().__init__(*arguments)
-
-
 class Patient(Hostile):
     """Its verifier waits without blocking."""
 
@@ -188,21 +181,3 @@ class Batch(Hostile):
         if any(r.text == "wait" for g in groups for r in g.rollouts):
             await asyncio.sleep(3600)
         return [[misbehave(r.text) for r in g.rollouts if r.text != "forgotten"] for g in groups]
-
-
-class SleepyOnJunk(Environment[str]):
-    """Fine, but for one kind of junk."""
-
-    timeout_seconds = 0.3
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split} {key.index}"
-        return Task(key, f"Say {word}", word)
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        if len(rollout.text) == 10**5:
-            time.sleep(3600)
-        return scored(float(rollout.text == task.data))
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data

@@ -59,9 +59,7 @@ def with_value(text: bytes) -> bytes:
 
 BODIES: dict[str, Callable[[], bytes]] = {
     "a list": lambda: b"[1, 2]",
-    "a number": lambda: b"7",
     "a text": lambda: b'"value"',
-    "null": lambda: b"null",
     "nothing": lambda: b"",
     "no JSON": lambda: b"{",
     "no UTF-8": lambda: genuine().replace(b"forged", b"\xff\xfe"),
@@ -70,9 +68,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
     "NaN": lambda: with_value(b"NaN"),
     "infinite memory": lambda: genuine(memory_mb="?").replace(b'"?"', b"Infinity"),
     "memory beyond any float": lambda: genuine(memory_mb=10**400),
-    "negative memory": lambda: genuine(memory_mb=-1.0),
     "memory as a text": lambda: genuine(memory_mb="50"),
-    "memory as a truth value": lambda: genuine(memory_mb=True),
     "no memory": lambda: genuine(memory_mb=...),
     "an integer of 5,000 digits": lambda: with_value(b"1" * 5000),
     "a key twice": lambda: genuine().replace(b'"value"', b'"value": 1, "value"'),
@@ -88,7 +84,6 @@ BODIES: dict[str, Callable[[], bytes]] = {
 
 HEADERS = {
     "the largest header": b"\xff" * 8,
-    "a header of 2**63": (2**63).to_bytes(8, "big"),
     "a header of 60 MB": (60_000_000).to_bytes(8, "big"),
 }
 
@@ -160,33 +155,35 @@ def start_helper() -> str:
     return HELPERS[0]
 
 
+SENT: dict[str, Callable[[str], bytes]] = {
+    "body": lambda name: frame_of(BODIES[name]()),
+    "header": lambda name: HEADERS[name],
+    "half": lambda _: frame_of(genuine())[:20],
+    "oversized": lambda _: frame_of(b" " * 40_000_000),
+    "bytes after": lambda _: frame_of(genuine()) + b"\x00" * 5,
+    "for the next": lambda _: frame_of(genuine()) + frame_of(genuine()) * 3,
+    "long error reply": lambda _: frame_of(genuine(value=..., error="x" * LONG)),
+}
+"""What is sent in place of a reply, before the verifier sleeps."""
+AFTER_THE_DAEMON: dict[str, Callable[[], object]] = {
+    "": lambda: None,
+    " and sleep": lambda: time.sleep(600),
+    " and die": lambda: os._exit(7),
+    " and crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
+    " and stop the parent": lambda: os.kill(os.getppid(), signal.SIGSTOP),
+    ", stop the parent and sleep": lambda: os.kill(os.getppid(), signal.SIGSTOP) or time.sleep(600),
+}
+
+
 def attack(order: str) -> Verdict:
     """Do what `order` says, and give full reward where the attack lets the verdict go on."""
     answer: str | None = None
     match order.split(":", 1):
-        case ["body", name]:
-            send(frame_of(BODIES[name]()))
-            time.sleep(600)
-        case ["header", name]:
-            send(HEADERS[name])
-            time.sleep(600)
-        case ["half", _]:
-            send(frame_of(genuine())[:20])
-            time.sleep(600)
-        case ["oversized", _]:
-            send(frame_of(b" " * 40_000_000))
+        case [kind, name] if kind in SENT:
+            send(SENT[kind](name))
             time.sleep(600)
         case ["twice", _]:
             send(frame_of(genuine()))
-        case ["bytes after", _]:
-            send(frame_of(genuine()) + b"\x00" * 5)
-            time.sleep(600)
-        case ["for the next", _]:
-            send(frame_of(genuine()) + frame_of(genuine()) * 3)
-            time.sleep(600)
-        case ["long error reply", _]:
-            send(frame_of(genuine(value=..., error="x" * LONG)))
-            time.sleep(600)
         case ["raise", _]:
             raise ValueError("x" * LONG)
         case ["exit", _]:
@@ -201,24 +198,9 @@ def attack(order: str) -> Verdict:
             return Verdict(rewards={"reward": Reward(1.0)}, detail={"text": "x" * 20_000_000})
         case ["environment", _]:
             answer = json.dumps(dict(os.environ))
-        case ["daemon", path]:
+        case [kind, path] if kind.startswith("daemon"):
             start_daemon(Path(path))
-        case ["daemon and sleep", path]:
-            start_daemon(Path(path))
-            time.sleep(600)
-        case ["daemon and die", path]:
-            start_daemon(Path(path))
-            os._exit(7)
-        case ["daemon and crash", path]:
-            start_daemon(Path(path))
-            os.kill(os.getpid(), signal.SIGSEGV)
-        case ["daemon and stop the parent", path]:
-            start_daemon(Path(path))
-            os.kill(os.getppid(), signal.SIGSTOP)
-        case ["daemon, stop the parent and sleep", path]:
-            start_daemon(Path(path))
-            os.kill(os.getppid(), signal.SIGSTOP)
-            time.sleep(600)
+            AFTER_THE_DAEMON[kind.removeprefix("daemon")]()
         case ["die of", number]:
             os.kill(os.getpid(), int(number))
             time.sleep(600)
@@ -260,9 +242,6 @@ class Attacker(Environment[int]):
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         return attack(rollout.text)
-
-    def audit(self, task: Task[int], rollout: Rollout) -> float | None:
-        return float("nan")
 
 
 class TrustedAttacker(Attacker):

@@ -6,21 +6,19 @@ import asyncio
 import gc
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import guessing_games as games
 import psutil
 import pytest
+from processes import wait_until, workers_below
 
 from grpo_core import (
     CommandResult,
-    ConfigError,
     Environment,
     GrpoError,
     Message,
@@ -43,12 +41,6 @@ from grpo_core.verify.hosts import Placement
 from grpo_core.verify.local import LocalExecutor, answer_json
 from grpo_core.verify.playing import Played, play
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of games
-
-import guessing_games as games  # noqa: E402
-from processes import is_alive, wait_until, workers_below  # noqa: E402
-
 NUMBERS = [TaskKey("games", "train", index) for index in range(4)]
 
 
@@ -68,8 +60,9 @@ def with_verifier(
     spec: Spec | None = None,
     **settings: Any,
 ) -> Any:
+    chosen = VerifyConfig(**{"workers": 1, **settings})
+
     async def run() -> Any:
-        chosen = VerifyConfig(**{"workers": 1, **settings})
         async with Verifier(
             env, settings=chosen, cache=cache, placement=placement, spec=spec
         ) as verifier:
@@ -93,8 +86,19 @@ async def played(verifier: Verifier, *scripts: Sequence[str]) -> list[Played]:
     )
 
 
+def play_all(env: Environment[Any], *scripts: Sequence[str], **settings: Any) -> list[Played]:
+    """Play scripts in an environment with a verifier of their own."""
+    attempts: list[Played] = with_verifier(env, lambda v: played(v, *scripts), **settings)
+    return attempts
+
+
 def answers(attempts: Sequence[Played]) -> list[str | None]:
     return [attempt.verdict.answer if attempt.verdict else None for attempt in attempts]
+
+
+def heard(attempt: Played) -> list[str]:
+    """Return the first message of each reply."""
+    return [reply[0].content for reply in attempt.replies]
 
 
 KINDS = pytest.mark.parametrize(
@@ -108,11 +112,8 @@ KINDS = pytest.mark.parametrize(
 def test_an_episode_that_ends_its_worker_every_time_takes_no_other_one_with_it(
     tmp_path: Path,
 ) -> None:
-    async def work(verifier: Verifier) -> list[Played]:
-        return await played(verifier, *[["a", "b"]] * 4)
-
     env = games.CulpritGames(games.Config(folder=str(tmp_path)))
-    culprit, *others = with_verifier(env, work)
+    culprit, *others = play_all(env, *[["a", "b"]] * 4)
     assert answers(others) == ["a,b"] * 3
     assert culprit.verdict is not None
     assert culprit.verdict.error is not None
@@ -124,9 +125,7 @@ def test_an_episode_that_ends_its_worker_every_time_takes_no_other_one_with_it(
 def test_episodes_that_wait_for_an_open_one_do_not_keep_it_from_going_on(
     kind: type[games.Games],
 ) -> None:
-    attempts = with_verifier(
-        kind(), lambda verifier: played(verifier, *[["a", "b", "c"]] * 4), max_concurrency=1
-    )
+    attempts = play_all(kind(), *[["a", "b", "c"]] * 4, max_concurrency=1)
     assert answers(attempts) == ["a,b,c"] * 4
 
 
@@ -153,15 +152,6 @@ def test_an_episode_judges_its_own_state_and_a_replay_agrees(
         assert again == [attempt.verdict for attempt in attempts]
         cut_off = replace(attempts[0].rollout, finish="length", reply_dropped=False)
         assert (await verifier.verify([task], [[cut_off]]))[0][0].answer == "a"
-
-    with_verifier(kind(), work, isolation=isolation)
-
-
-@KINDS
-def test_two_episodes_do_not_see_each_other(kind: type[games.Games], isolation: str) -> None:
-    async def work(verifier: Verifier) -> None:
-        attempts = await played(verifier, ["a", "b", "c"], ["d", "e", "f"], ["g"])
-        assert answers(attempts) == ["a,b,c", "d,e,f", "g"]
 
     with_verifier(kind(), work, isolation=isolation)
 
@@ -228,21 +218,15 @@ def test_a_replay_that_diverges_is_an_error_that_says_where() -> None:
 
 
 def test_a_verdict_is_asked_of_the_living_episode_before_it_is_replayed(tmp_path: Path) -> None:
-    async def work(verifier: Verifier) -> None:
-        (attempt,) = await played(verifier, ["a", "b"])
-        assert answers([attempt]) == ["a,b"]
-
-    config = games.Config(folder=str(tmp_path), breaks="first verdict")
-    with_verifier(games.Games(config), work)
+    env = games.Games(games.Config(folder=str(tmp_path), breaks="first verdict"))
+    assert answers(play_all(env, ["a", "b"])) == ["a,b"]
     assert events(tmp_path) == {"open": 1, "verdict": 2, "close": 1}
 
 
 def test_a_drifting_episode_that_is_lost_is_an_error(tmp_path: Path) -> None:
-    async def work(verifier: Verifier) -> None:
-        (attempt,) = await played(verifier, ["x", "die"])
-        assert "replay diverged at message 1" in attempt.rollout.error
-
-    with_verifier(games.Games(games.Config(folder=str(tmp_path), drifts=True)), work)
+    env = games.Games(games.Config(folder=str(tmp_path), drifts=True))
+    (attempt,) = play_all(env, ["x", "die"])
+    assert "replay diverged at message 1" in attempt.rollout.error
 
 
 @pytest.mark.sampled(1)
@@ -269,14 +253,11 @@ def test_every_episode_is_closed_whatever_happens(
     found = events(tmp_path)
     assert found["open"] == found["close"] == 4  # two for the deadline: it is tried again
 
-    async def failing(verifier: Verifier) -> None:
-        (attempt,) = await played(verifier, ["a"])
-        assert "open broke" in attempt.rollout.error
-        assert attempt.rollout.messages == ()
-        assert attempt.verdict is not None
-        assert not attempt.verdict.scored
-
-    with_verifier(kind(replace(config, breaks="open")), failing, isolation=isolation)
+    (attempt,) = play_all(kind(replace(config, breaks="open")), ["a"], isolation=isolation)
+    assert "open broke" in attempt.rollout.error
+    assert attempt.rollout.messages == ()
+    assert attempt.verdict is not None
+    assert not attempt.verdict.scored
     found = events(tmp_path)
     assert found["open"] == found["close"] == 6
 
@@ -301,27 +282,14 @@ def test_a_cancelled_close_ends_after_the_episode(
 
 
 def test_calls_that_an_episode_gives_up_at_once_are_forgotten() -> None:
-    env = games.HastyGames(None, Services(sandboxes={"default": Jails()}))  # type: ignore[dict-item]
-
-    async def work(verifier: Verifier) -> Played:
-        (attempt,) = await played(verifier, ["a"])
-        return attempt
-
-    attempt = with_verifier(env, work)
+    (attempt,) = play_all(games.HastyGames(None, lending(Jails())), ["a"])
     assert attempt.rollout.error == ""
-    assert [reply[0].content for reply in attempt.replies] == ["gave up 1500 calls"]
+    assert heard(attempt) == ["gave up 1500 calls"]
 
 
 def test_a_call_that_is_too_large_fails_and_ends_no_worker() -> None:
-    env = games.LargeGames(None, Services(sandboxes={"default": Jails()}))  # type: ignore[dict-item]
-
-    async def work(verifier: Verifier) -> Played:
-        (attempt,) = await played(verifier, ["a"])
-        return attempt
-
-    attempt = with_verifier(env, work)
-    (reply,) = attempt.replies
-    assert "session.write have 9,000,1" in reply[0].content
+    (attempt,) = play_all(games.LargeGames(None, lending(Jails())), ["a"])
+    assert "session.write have 9,000,1" in heard(attempt)[0]
 
 
 def test_episodes_use_the_sandbox_of_the_host() -> None:
@@ -329,8 +297,7 @@ def test_episodes_use_the_sandbox_of_the_host() -> None:
 
     async def work(verifier: Verifier) -> None:
         attempts = await played(verifier, ["a", "b"], ["c"])
-        assert [reply[0].content for reply in attempts[0].replies] == ["2 42 ok", "2 42 ok"]
-        assert [reply[0].content for reply in attempts[1].replies] == ["2 42 ok"]
+        assert [heard(attempt) for attempt in attempts] == [["2 42 ok"] * 2, ["2 42 ok"]]
         await lender.close()
 
     with_verifier(games.RunningGames(None, lender.services(games.RunningGames)), work)
@@ -348,15 +315,14 @@ def test_time_that_a_service_stops_does_not_count_and_its_failure_is_an_error() 
         async def run(self, programs: Sequence[Any]) -> Any:
             raise ConnectionError("the sandbox is gone")
 
-    async def work(verifier: Verifier) -> Played:
-        (attempt,) = await played(verifier, ["a"])
-        return attempt
+    (attempt,) = play_all(games.RunningGames(None, lending(Slow())), ["a"], timeout_seconds=1.0)
+    assert heard(attempt) == ["1 2 ok"]
+    (attempt,) = play_all(games.RunningGames(None, lending(Broken())), ["a"])
+    assert "the sandbox is gone" in attempt.rollout.error
 
-    slow = games.RunningGames(None, Services(sandboxes={"default": Slow()}))  # type: ignore[dict-item]
-    attempt = with_verifier(slow, work, timeout_seconds=1.0)
-    assert [reply[0].content for reply in attempt.replies] == ["1 2 ok"]
-    broken = games.RunningGames(None, Services(sandboxes={"default": Broken()}))  # type: ignore[dict-item]
-    assert "the sandbox is gone" in with_verifier(broken, work).rollout.error
+
+def lending(sandbox: Any) -> Services:
+    return Services(sandboxes={"default": sandbox})
 
 
 class Jail:
@@ -394,11 +360,11 @@ class Jails:
 @pytest.mark.slow
 def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() -> None:
     jails = Jails()
-    env = games.SessionGames(None, Services(sandboxes={"default": jails}))  # type: ignore[dict-item]
+    env = games.SessionGames(None, lending(jails))
 
     async def work(verifier: Verifier) -> None:
         attempts = await played(verifier, ["a", "b"], ["c"])
-        replies = [[reply[0].content for reply in each.replies] for each in attempts]
+        replies = list(map(heard, attempts))
         start = "0 b'\\xff\\x00'"
         assert replies == [[f"a {start}", f"b {start}"], [f"c {start}"]]
         assert [jail.closed for jail in jails.opened] == [1, 1]
@@ -406,9 +372,7 @@ def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() ->
         assert "SIGKILL" in lost.rollout.error
 
     with_verifier(env, work)
-    assert [jail.closed for jail in jails.opened] == [1] * 9, (
-        "seven of them are those of the lost one"
-    )
+    assert [jail.closed for jail in jails.opened] == [1] * 9, "seven are those of the lost one"
 
 
 class Afar:
@@ -418,44 +382,38 @@ class Afar:
 
     def open(self, environment: EnvironmentToVerify) -> Any:
         self.described = json.dumps(environment.to_json())
-        self.place = self._make()
-        return self
+        self.inner = self._make()
+        return Place(self)
 
     def _make(self) -> Any:
         return LocalExecutor().open(EnvironmentToVerify.from_json(json.loads(self.described)))
 
     async def lose(self) -> None:
-        await self.place.close()
-        self.place = self._make()
-        await self.place.open()
+        await self.inner.close()
+        self.inner = self._make()
+        await self.inner.open()
+
+
+class Place:
+    def __init__(self, executor: Afar) -> None:
+        self.executor = executor
+
+    async def open(self) -> None:
+        await self.executor.inner.open()
 
     async def ask(self, request: Request, *, seconds: float) -> Answer:
-        text = await answer_json(self.place, json.dumps(request.to_json()), seconds=seconds)
-        return Answer.from_json(json.loads(text))
-
-    async def examine(self) -> Sequence[str]:
-        return ()
+        text = json.dumps(request.to_json())
+        answer = await answer_json(self.executor.inner, text, seconds=seconds)
+        return Answer.from_json(json.loads(answer))
 
     async def close(self) -> None:
-        await self.place.close()
+        await self.executor.inner.close()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [games.Games, games.TrustedGames])
 def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) -> None:
-    class Executor(Afar):
-        def open(self, environment: EnvironmentToVerify) -> Any:
-            super().open(environment)
-            return Place(self)
-
-    class Place:
-        def __init__(self, executor: Afar) -> None:
-            self.executor = executor
-            self.ask, self.close = executor.ask, executor.close
-
-        async def open(self) -> None:
-            await self.executor.place.open()
-
-    executor = Executor()
+    executor = Afar()
 
     async def work(verifier: Verifier) -> None:
         attempts = await played(verifier, ["a", "b"], ["c"])
@@ -508,38 +466,6 @@ def test_nothing_is_left_after_200_episodes() -> None:
     assert wait_until(lambda: me.num_fds() <= before)
 
 
-TRAINER = """
-import asyncio, sys
-sys.path.insert(0, {here!r})
-import guessing_games as games
-from grpo_core import TaskKey
-from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.engine import Verifier
-
-async def main():
-    async with Verifier(games.Games(), settings=VerifyConfig(workers=2)) as verifier:
-        tasks = await verifier.tasks([TaskKey("games", "train", i) for i in range(4)])
-        for task in tasks:
-            await verifier.conversation(task).open()
-        print("open", flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-def test_a_killed_trainer_leaves_no_process(tmp_path: Path) -> None:
-    script = tmp_path / "trainer.py"
-    script.write_text(TRAINER.format(here=str(HERE)))
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline() == "open\n"
-        workers = workers_below(trainer.pid)
-        assert workers
-        os.kill(trainer.pid, signal.SIGKILL)
-    assert wait_until(lambda: not any(map(is_alive, workers)))
-
-
 @pytest.mark.slow
 def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
     async def work(verifier: Verifier) -> str:
@@ -554,11 +480,3 @@ def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
         games.NotEpisodes(), work
     )
     assert 'of the role "assistant"' in with_verifier(games.SpeaksForThePolicy(), work)
-
-
-def test_isolation_is_the_same_choice_as_elsewhere() -> None:
-    class Local(games.Games):
-        pass
-
-    with pytest.raises(ConfigError, match="a worker process cannot import"):
-        Verifier(Local(), settings=VerifyConfig())

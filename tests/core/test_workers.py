@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hostile_workers as hostile
 import pytest
+from processes import is_alive, running_with, wait_until, workers_below
 
 from grpo_core import Environment, GrpoError, Rollout, TaskKey, Verdict
 from grpo_core.calls.process import WorkerProcess
@@ -22,10 +24,6 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
-
-import hostile_workers as hostile  # noqa: E402
-from processes import is_alive, running_with, wait_until, workers_below  # noqa: E402
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers, which only Linux has")
 MOST_TEXT = 2000
@@ -67,11 +65,10 @@ def test_a_reply_that_is_none_ends_the_worker_and_costs_no_other_verdict() -> No
 
 
 def test_a_header_that_announces_too_much_is_refused_before_anything_is_read() -> None:
-    answers = [order for name in hostile.HEADERS for order in (f"header:{name}", "pid:")]
-    answers += ["oversized:", "pid:"]
-    verdicts = judge_in_turn(hostile.Attacker(), answers, timeout_seconds=20)
-    assert all("reply is invalid" in (verdict.error or "") for verdict in verdicts[::2])
-    assert [verdict.total for verdict in verdicts[1::2]] == [1.0] * 4
+    answers = [*(f"header:{name}" for name in hostile.HEADERS), "oversized:", "pid:"]
+    *refused, served = judge_in_turn(hostile.Attacker(), answers, timeout_seconds=20)
+    assert all("reply is invalid" in (verdict.error or "") for verdict in refused)
+    assert served.total == 1.0
 
 
 def test_half_a_reply_ends_at_the_deadline_and_the_next_verdict_is_served() -> None:
@@ -80,34 +77,22 @@ def test_half_a_reply_ends_at_the_deadline_and_the_next_verdict_is_served() -> N
     assert whole.total == 1.0
 
 
-@pytest.mark.parametrize("order", ["twice:", "bytes after:", "for the next:"])
-def test_what_comes_after_a_reply_is_never_the_reply_to_the_next_request(order: str) -> None:
+def test_what_comes_after_a_reply_is_never_the_reply_to_the_next_request() -> None:
     """The first verdict may be forged: code in the worker can do whatever the worker can."""
-    verdicts = judge_in_turn(hostile.Attacker(), [order, "pid:", order, "pid:"], retries=1)
-    assert [verdict.total for verdict in verdicts] == [1.0] * 4
+    orders = ["twice:", "pid:", "bytes after:", "pid:", "for the next:", "pid:"]
+    verdicts = judge_in_turn(hostile.Attacker(), orders, retries=1)
+    assert [verdict.total for verdict in verdicts] == [1.0] * 6
     honest = [verdict.answer for verdict in verdicts[1::2]]
     assert "forged" not in honest
-    assert len(set(honest)) == 2, "a worker with bytes to spare is replaced"
+    assert len(set(honest)) == 3, "a worker with bytes to spare is replaced"
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("number", [40, signal.SIGUSR1, signal.SIGALRM])
-def test_a_worker_that_dies_of_a_signal_is_said_to_whatever_the_signal_is(number: int) -> None:
-    dead, after = judge_in_turn(hostile.Attacker(), [f"die of:{int(number)}", "pid:"])
-    name = f"signal {number}" if number == 40 else signal.Signals(number).name
-    assert f"the worker process was killed by {name}" in (dead.error or "")
+def test_a_worker_that_dies_of_a_signal_is_said_to_whatever_the_signal_is() -> None:
+    orders = ["die of:40", f"die of:{int(signal.SIGALRM)}", "pid:"]
+    unnamed, named, after = judge_in_turn(hostile.Attacker(), orders)
+    assert "the worker process was killed by signal 40" in (unnamed.error or "")
+    assert "the worker process was killed by SIGALRM" in (named.error or "")
     assert after.total == 1.0
-
-
-def test_a_number_that_is_none_from_an_audit_is_an_error_of_the_environment() -> None:
-    async def run() -> None:
-        settings = VerifyConfig(workers=1, retries=0)
-        async with Verifier(hostile.Attacker(), settings=settings) as verifier:
-            (task,) = await verifier.tasks([TaskKey("hostile", "train", 0)])
-            with pytest.raises(GrpoError, match="the audit is nan; it must be finite"):
-                await verifier.audit(task, Rollout.of("1"))
-
-    asyncio.run(run())
 
 
 # Texts
@@ -125,8 +110,7 @@ LONG_ORDERS = ["raise:", "exit:", "parts:", "failed:"]
     ids=["in a worker", "inline"],
 )
 def test_the_text_of_an_error_is_bounded_and_says_how_long_it_was(
-    env: Environment[Any],
-    orders: list[str],
+    env: Environment[Any], orders: list[str]
 ) -> None:
     for order, verdict in zip(orders, judge_in_turn(env, orders, timeout_seconds=30), strict=True):
         assert not verdict.scored
@@ -208,11 +192,8 @@ def test_a_process_with_a_session_of_its_own_ends_with_its_worker(end: str, tmp_
 
 
 @LINUX
-@pytest.mark.parametrize("last", ["daemon and sleep", "daemon, stop the parent and sleep"])
-def test_a_process_with_a_session_of_its_own_ends_with_a_killed_trainer(
-    last: str,
-    tmp_path: Path,
-) -> None:
+def test_a_process_with_a_session_of_its_own_ends_with_a_killed_trainer(tmp_path: Path) -> None:
+    """Even if its worker's parent is stopped."""
     note = tmp_path / "pids"
     script = f"""
 import asyncio, sys
@@ -224,7 +205,7 @@ from grpo_core.verify.engine import Verifier
 async def main():
     verifier = Verifier(Attacker(), settings=VerifyConfig(workers=1, timeout_seconds=600))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
-    orders = ["daemon:{note}", "{last}:{note}"]
+    orders = ["daemon:{note}", "daemon, stop the parent and sleep:{note}"]
     await verifier.verify(tasks, [[Rollout.of(order) for order in orders]])
 asyncio.run(main())
 """
@@ -284,11 +265,11 @@ def test_a_process_that_escapes_and_trickles_a_reply_keeps_nobody_waiting() -> N
 
 def test_a_verifier_that_floods_its_output_ends_at_its_deadline() -> None:
     before = time.process_time()
-    flooding, after = judge_in_turn(hostile.Attacker(), ["flood:", "pid:"], timeout_seconds=3)
-    assert "exceeded its deadline of 3 s" in (flooding.error or "")
+    flooding, after = judge_in_turn(hostile.Attacker(), ["flood:", "pid:"], timeout_seconds=1.5)
+    assert "exceeded its deadline of 1.5 s" in (flooding.error or "")
     assert len(flooding.error or "") < 2 * MOST_TEXT
     assert after.total == 1.0
-    assert time.process_time() - before < 2.9, "what is thrown away costs the trainer little"
+    assert time.process_time() - before < 1.4, "what is thrown away costs the trainer little"
 
 
 @LINUX
@@ -302,8 +283,7 @@ def test_processes_that_replace_themselves_end_with_their_worker(tmp_path: Path)
 
 
 def test_a_folder_of_any_depth_goes_with_its_worker(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (verdict,) = judge_in_turn(hostile.Attacker(), ["deep folder:"])
@@ -314,8 +294,7 @@ def test_a_folder_of_any_depth_goes_with_its_worker(
 
 
 def test_only_folders_of_trainers_that_have_gone_are_removed_whatever_their_names_say(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (verdict,) = judge_in_turn(hostile.Attacker(), ["environment:"])
