@@ -72,6 +72,25 @@ def _indent(text: str, by: str) -> str:
     return "\n".join(by + line for line in text.split("\n"))
 
 
+def _two(given: Given, first: str, second: str) -> str:
+    return f"So:\n{_fence(given, first)}\nOr better:\n{_fence(given, second)}"
+
+
+def _crlf(text: str) -> str:
+    return text.replace("\n", "\r\n")
+
+
+def _forms(
+    environments: tuple[str, ...],
+    writers: Mapping[str, Callable[[Given], str]],
+    outcomes: Mapping[str, str] = {},
+) -> tuple[Form, ...]:
+    """Return forms by their names, which are read where no other outcome is given."""
+    return tuple(
+        Form(name, write, environments, outcomes.get(name, READ)) for name, write in writers.items()
+    )
+
+
 _TEXT_FOLLOWS = {"arithmetic": "text follows the answer"}
 _NO_NUMBER = {"arithmetic": "not a whole number"}
 _ONE_TAG = "exactly one block <answer>"
@@ -139,142 +158,104 @@ NUMBER_FORMS = tuple(
     }.items()
 )
 FENCE_FORMS = (
-    Form("a labelled fence", lambda g: _fence(g, g.right), FENCED),
-    Form("a plain fence", lambda g: _fence(g, g.right, label=""), FENCED),
-    Form("a label in capitals", lambda g: _fence(g, g.right, label=g.label.upper()), FENCED),
-    Form("`{.label}`", lambda g: _fence(g, g.right, label=f"{{.{g.label} .numberLines}}"), FENCED),
-    Form("a label with a title", lambda g: _fence(g, g.right, label=f"{g.label} title=a"), FENCED),
-    Form("`~~~`", lambda g: _fence(g, g.right, "~~~"), FENCED),
-    Form("four ticks", lambda g: _fence(g, g.right, "````"), FENCED),
-    Form(
-        "indented in a list",
-        lambda g: "1. This:\n\n" + _indent(_fence(g, g.right), "   "),
+    *_forms(
         FENCED,
-    ),
-    Form(
-        "indented by tabs",
-        lambda g: "* This:\n" + _indent(_fence(g, g.right), "\t"),
-        FENCED,
-    ),
-    Form(
-        "a fence behind a list marker",
-        lambda g: "1. " + _indent(_fence(g, g.right), "   ").lstrip(),
-        FENCED,
-    ),
-    Form("a byte order mark behind the fence", lambda g: _fence(g, f"\ufeff{g.right}"), FENCED),
-    Form(
-        "lines that end with CRLF",
-        lambda g: f"So:\n{_fence(g, g.right)}\n".replace("\n", "\r\n"),
-        FENCED,
-    ),
-    Form(
-        "its output in a plain fence behind it",
-        lambda g: f"{_fence(g, g.right)}\nOutput:\n{_fence(g, g.wrong, label='')}",
-        FENCED,
-    ),
-    Form(
-        "its output labelled text behind it",
-        lambda g: f"{_fence(g, g.right)}\nOutput:\n{_fence(g, g.wrong, label='text')}",
-        FENCED,
+        {
+            "a labelled fence": lambda g: _fence(g, g.right),
+            "a plain fence": lambda g: _fence(g, g.right, label=""),
+            "a label in capitals": lambda g: _fence(g, g.right, label=g.label.upper()),
+            "`{.label}`": lambda g: _fence(g, g.right, label=f"{{.{g.label} .numberLines}}"),
+            "a label with a title": lambda g: _fence(g, g.right, label=f"{g.label} title=a"),
+            "`~~~`": lambda g: _fence(g, g.right, "~~~"),
+            "four ticks": lambda g: _fence(g, g.right, "````"),
+            "indented in a list": lambda g: f"1. This:\n\n{_indent(_fence(g, g.right), '   ')}",
+            "indented by tabs": lambda g: "* This:\n" + _indent(_fence(g, g.right), "\t"),
+            "a fence behind a list marker": lambda g: (
+                "1. " + _indent(_fence(g, g.right), "   ").lstrip()
+            ),
+            "a byte order mark behind the fence": lambda g: _fence(g, f"\ufeff{g.right}"),
+            "lines that end with CRLF": lambda g: _crlf(f"So:\n{_fence(g, g.right)}\n"),
+            "its output in a plain fence behind it": lambda g: (
+                f"{_fence(g, g.right)}\nOutput:\n{_fence(g, g.wrong, label='')}"
+            ),
+            "its output labelled text behind it": lambda g: (
+                f"{_fence(g, g.right)}\nOutput:\n{_fence(g, g.wrong, label='text')}"
+            ),
+        },
     ),
     Form(
         "an example of its use behind it",
         lambda g: f"{_fence(g, g.right)}\nFor example:\n{_fence(g, g.usage)}",
         PROGRAMS,
     ),
-    Form(
-        "an earlier draft before it",
-        lambda g: f"{_fence(g, g.wrong)}\nBetter:\n{_fence(g, g.right)}",
+    *_forms(
         FENCED,
-    ),
-    Form(
-        "a right one, then a wrong one",
-        lambda g: f"{_fence(g, g.right)}\nOr:\n{_fence(g, g.wrong)}",
-        FENCED,
-        WRONG,
-    ),
-    Form(
-        "a right one, then one with a syntax error",
-        lambda g: f"{_fence(g, g.right)}\nOr:\n{_fence(g, g.broken)}",
-        FENCED,
-        WRONG,
-    ),
-    Form("a fence that is never closed", lambda g: f"```{g.label}\n{g.right}", FENCED, "is never"),
-    Form("no fence", lambda g: g.right, FENCED, _ONE_FENCE),
-    Form("ticks inside a line", lambda g: f"Use ```{g.usage}```.", FENCED, _ONE_FENCE),
-    Form(
-        "another language",
-        lambda g: _fence(g, g.right, label="rust"),
-        FENCED,
-        "only blocks labelled 'rust'",
-    ),
-    Form(
-        "thoughts that mention a fence",
-        lambda g: f"<think>In ```{g.label}\nhere</think>\n{_fence(g, g.right)}",
-        FENCED,
+        {
+            "an earlier draft before it": lambda g: _two(g, g.wrong, g.right),
+            "a right one, then a wrong one": lambda g: _two(g, g.right, g.wrong),
+            "a right one, then one with a syntax error": lambda g: _two(g, g.right, g.broken),
+            "a fence that is never closed": lambda g: f"```{g.label}\n{g.right}",
+            "no fence": lambda g: g.right,
+            "ticks inside a line": lambda g: f"Use ```{g.usage}```.",
+            "another language": lambda g: _fence(g, g.right, label="rust"),
+            "thoughts that mention a fence": lambda g: (
+                f"<think>In ```{g.label}\nhere</think>\n{_fence(g, g.right)}"
+            ),
+        },
+        {
+            "a right one, then a wrong one": WRONG,
+            "a right one, then one with a syntax error": WRONG,
+            "a fence that is never closed": "is never",
+            "no fence": _ONE_FENCE,
+            "ticks inside a line": _ONE_FENCE,
+            "another language": "only blocks labelled 'rust'",
+        },
     ),
 )
 JSON_FORMS = (
-    Form("the JSON alone", lambda g: g.right, JSON),
-    Form("the JSON in a sentence", lambda g: f"Here it is: {g.right} I hope it works.", JSON),
-    Form("a fence labelled json", lambda g: f"So:\n{_fence(g, g.right)}", JSON),
-    Form("a plain fence", lambda g: f"So:\n{_fence(g, g.right, label='')}", JSON),
-    Form("a label in capitals", lambda g: f"So:\n{_fence(g, g.right, label='JSON')}", JSON),
-    Form("`~~~`", lambda g: f"So:\n{_fence(g, g.right, '~~~')}", JSON),
-    Form(
-        "lines that end with CRLF",
-        lambda g: f"So:\r\n{_fence(g, g.right)}".replace("\n", "\r\n"),
+    *_forms(
         JSON,
-    ),
-    Form(
-        "a byte order mark behind the fence",
-        lambda g: f"So:\n{_fence(g, chr(0xFEFF) + g.right)}",
-        JSON,
-    ),
-    Form(
-        "indented in a list",
-        lambda g: "1. This:\n\n" + _indent(_fence(g, g.right), "   "),
-        JSON,
-    ),
-    Form(
-        "a list of another label before it",
-        lambda g: f"{_fence(g, '[1, 2]', label='necessary_blocks')}\n{_fence(g, g.right)}",
-        JSON,
-    ),
-    Form(
-        "a plain fence behind it",
-        lambda g: f"So:\n{_fence(g, g.right)}\nIts size:\n{_fence(g, '[3, 4]', label='')}",
-        JSON,
-    ),
-    Form(
-        "a labelled text that is no JSON behind it",
-        lambda g: f"So:\n{_fence(g, g.right)}\nNote:\n{_fence(g, 'none')}",
-        JSON,
+        {
+            "the JSON alone": lambda g: g.right,
+            "the JSON in a sentence": lambda g: f"Here it is: {g.right} I hope it works.",
+            "a fence labelled json": lambda g: f"So:\n{_fence(g, g.right)}",
+            "a plain fence": lambda g: f"So:\n{_fence(g, g.right, label='')}",
+            "a label in capitals": lambda g: f"So:\n{_fence(g, g.right, label='JSON')}",
+            "`~~~`": lambda g: f"So:\n{_fence(g, g.right, '~~~')}",
+            "lines that end with CRLF": lambda g: _crlf(f"So:\n{_fence(g, g.right)}"),
+            "a byte order mark behind the fence": lambda g: (
+                f"So:\n{_fence(g, chr(0xFEFF) + g.right)}"
+            ),
+            "indented in a list": lambda g: f"1. This:\n\n{_indent(_fence(g, g.right), '   ')}",
+            "a list of another label before it": lambda g: (
+                f"{_fence(g, '[1, 2]', label='necessary_blocks')}\n{_fence(g, g.right)}"
+            ),
+            "a plain fence behind it": lambda g: (
+                f"So:\n{_fence(g, g.right)}\nIts size:\n{_fence(g, '[3, 4]', label='')}"
+            ),
+            "a labelled text that is no JSON behind it": lambda g: _two(g, g.right, "none"),
+        },
     ),
     Form(
         "a valid one, then an invalid one",
-        lambda g: f"So:\n{_fence(g, g.right)}\nOr:\n{_fence(g, g.broken)}",
+        lambda g: _two(g, g.right, g.broken),
         JSON,
         others=_BAD_JSON,
     ),
-    Form(
-        "an invalid one, then a valid one",
-        lambda g: f"So:\n{_fence(g, g.broken)}\nOr:\n{_fence(g, g.right)}",
+    *_forms(
         JSON,
+        {
+            "an invalid one, then a valid one": lambda g: _two(g, g.broken, g.right),
+            "two in a sentence": lambda g: f"Here: {g.broken} or {g.right}",
+            "a fence that is never closed": lambda g: f"So:\n```json\n{g.right}",
+            "no JSON": lambda g: "A machine with wheels.",
+        },
+        {
+            "two in a sentence": "several texts stand in brackets",
+            "a fence that is never closed": "never closed",
+            "no JSON": "no list and no object",
+        },
     ),
-    Form(
-        "two in a sentence",
-        lambda g: f"Here: {g.broken} or {g.right}",
-        JSON,
-        "several texts stand in brackets",
-    ),
-    Form(
-        "a fence that is never closed",
-        lambda g: f"So:\n```json\n{g.right}",
-        JSON,
-        "never closed",
-    ),
-    Form("no JSON", lambda g: "A machine with wheels.", JSON, "no list and no object"),
 )
 WORD_FORMS = (
     Form("the word alone", lambda g: g.right, WORDS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from grpo_env_fizzbuzz.env import Numbers
@@ -105,9 +106,8 @@ def _played(problem: Numbers, style: int) -> str:
     return program
 
 
-STRINGS: dict[str, list[str]] = {
-    "balanced": [
-        """
+_STRINGS = r"""
+#### balanced
 def NAME(s):
     s = "".join(c for c in s if c in "()[]{}<>")
     while True:
@@ -117,20 +117,7 @@ def NAME(s):
         if t == s:
             return s == ""
         s = t
-""",
-        """
-def NAME(s):
-    want = []
-    for c in s:
-        if c in "([{<":
-            want.append({"(": ")", "[": "]", "{": "}", "<": ">"}[c])
-        elif c in ")]}>":
-            if len(want) == 0 or want[-1] != c:
-                return False
-            want = want[:-1]
-    return len(want) == 0
-""",
-        """
+#### balanced
 def NAME(s):
     partner = dict(zip("([{<", ")]}>"))
     s = [c for c in s if c in "()[]{}<>"]
@@ -144,22 +131,18 @@ def NAME(s):
             i += 1
         return i
     return read(0, None) == len(s)
-""",
-    ],
-    "deepest": [
-        """
+#### deepest
 import re
 def NAME(s):
     rounds = 0
     while s:
-        t = re.sub(r"\\(\\)|\\[\\]|\\{\\}|<>", "", s)
+        t = re.sub(r"\(\)|\[\]|\{\}|<>", "", s)
         if t == s:
             return -1
         rounds += 1
         s = t
     return rounds
-""",
-        """
+#### deepest
 def NAME(s):
     stack, depths = "", [0]
     for c in s:
@@ -171,10 +154,7 @@ def NAME(s):
             stack = stack[:-1]
         depths.append(len(stack))
     return max(depths) if stack == "" else -1
-""",
-    ],
-    "first_error": [
-        """
+#### first_error
 def NAME(s):
     def rest(t):
         while True:
@@ -188,8 +168,7 @@ def NAME(s):
         if any(c in ")]}>" for c in rest(s[: i + 1])):
             return i
     return -1 if rest(s) == "" else len(s)
-""",
-        """
+#### first_error
 def NAME(s):
     need, i = [], 0
     while i < len(s):
@@ -201,40 +180,19 @@ def NAME(s):
             return i
         i += 1
     return i if need else -1
-""",
-    ],
-    "insertions": [
-        """
+#### insertions
 def NAME(s):
     while "()" in s:
         s = s.replace("()", "")
     return len(s)
-""",
-        """
+#### insertions
 def NAME(s):
     low = depth = 0
     for c in s:
         depth += 1 if c == "(" else -1
         low = min(low, depth)
     return depth - 2 * low
-""",
-        """
-from functools import lru_cache
-def NAME(s):
-    n = len(s)
-    best = [[0] * (n + 1) for _ in range(n + 1)]
-    for size in range(1, n + 1):
-        for i in range(n - size + 1):
-            j = i + size
-            options = [1 + best[i + 1][j]]
-            if s[i] == "(":
-                options += [best[i + 1][k] + best[k + 1][j] for k in range(i + 1, j) if s[k] == ")"]
-            best[i][j] = min(options)
-    return best[0][n]
-""",
-    ],
-    "longest": [
-        """
+#### longest
 def NAME(s):
     best = 0
     for i in range(len(s)):
@@ -246,8 +204,7 @@ def NAME(s):
             if depth == 0:
                 best = max(best, j - i + 1)
     return best
-""",
-        """
+#### longest
 def NAME(s):
     ends = [0] * (len(s) + 1)
     for i in range(1, len(s) + 1):
@@ -256,34 +213,14 @@ def NAME(s):
             if j > 0 and s[j - 1] == "(":
                 ends[i] = ends[i - 1] + 2 + ends[j - 1]
     return max(ends)
-""",
-        """
-def NAME(s):
-    best = 0
-    for text, up in ((s, "("), (s[::-1], ")")):
-        a = b = 0
-        for c in text:
-            if c == up:
-                a += 1
-            else:
-                b += 1
-            if a == b:
-                best = max(best, 2 * a)
-            elif b > a:
-                a = b = 0
-    return best
-""",
-    ],
-    "with_jokers": [
-        """
+#### with_jokers
 def NAME(s):
     depths = {0}
     for c in s:
         steps = {"(": (1,), ")": (-1,), "*": (1, 0, -1)}[c]
         depths = {d + step for d in depths for step in steps if d + step >= 0}
     return 0 in depths
-""",
-        """
+#### with_jokers
 def NAME(s):
     opened, stars = [], []
     for i, c in enumerate(s):
@@ -301,26 +238,7 @@ def NAME(s):
         opened.pop()
         stars.pop()
     return not opened
-""",
-        """
-from itertools import product
-def NAME(s):
-    def fine(t):
-        depth = 0
-        for c in t:
-            depth += (c == "(") - (c == ")")
-            if depth < 0:
-                return False
-        return depth == 0
-    parts = s.split("*")
-    for chosen in product(("", "(", ")"), repeat=len(parts) - 1):
-        if fine("".join(a + b for a, b in zip(parts, [*chosen, ""]))):
-            return True
-    return False
-""",
-    ],
-    "score": [
-        """
+#### score
 def NAME(s):
     total = depth = 0
     for i, c in enumerate(s):
@@ -328,8 +246,7 @@ def NAME(s):
         if s[i : i + 2] == "()":
             total += 2 ** (depth - 1)
     return total
-""",
-        """
+#### score
 def NAME(s):
     if not s:
         return 0
@@ -338,17 +255,13 @@ def NAME(s):
         depth += 1 if c == "(" else -1
         if depth == 0:
             return max(1, 2 * NAME(s[1:i])) + NAME(s[i + 1 :])
-""",
-    ],
-    "unfold": [
-        """
+#### unfold
 import re
 def NAME(s):
     while "(" in s:
-        s = re.sub(r"(\\d)\\(([a-z]*)\\)", lambda m: m[2] * int(m[1]), s)
+        s = re.sub(r"(\d)\(([a-z]*)\)", lambda m: m[2] * int(m[1]), s)
     return s
-""",
-        """
+#### unfold
 def NAME(s):
     def read(i):
         out = ""
@@ -362,7 +275,8 @@ def NAME(s):
                 i += 1
         return out, i
     return read(0)[0]
-""",
-    ],
-}
+"""
+STRINGS: dict[str, list[str]] = {}
 """By family: programs whose function is called NAME."""
+for _family, _program in re.findall(r"#### (\w+)\n((?:(?!####).*\n)+)", _STRINGS):
+    STRINGS.setdefault(_family, []).append(_program)

@@ -1,11 +1,8 @@
 """The arithmetic environment: what it asks, what it pays, and what it never lets through."""
 
+import functools
 import itertools
-import os
-import pickle
 import statistics
-import subprocess
-import sys
 import time
 
 import pytest
@@ -27,10 +24,6 @@ def ask(
     return ENV.task(TaskKey("arithmetic", split, index, seed, level))  # type: ignore[arg-type]
 
 
-def total(task: Task[ArithmeticProblem], text: str) -> float:
-    return ENV.verify(task, Rollout.of(text)).total
-
-
 def expressions(split: str, *, count: int, seed: int = 0, level: float = 0.0) -> list[str]:
     return [ask(i, split=split, seed=seed, level=level).data.expression for i in range(count)]
 
@@ -40,9 +33,14 @@ def asked(question: Message) -> str:
     return question.content.removeprefix("Calculate ").removesuffix(".")
 
 
+@functools.cache
+def examples() -> set[str]:
+    """Return the expressions of the examples that a prompt shows."""
+    return {asked(message) for message in ask().prompt[1:-1:2]}  # type: ignore[arg-type]
+
+
 def test_it_keeps_the_promises_of_an_environment() -> None:
     assert_environment(Arithmetic())
-    assert_environment(Arithmetic(ArithmeticConfig(shots=0)), seed=7)
 
 
 # What it asks
@@ -53,28 +51,22 @@ def test_it_keeps_the_promises_of_an_environment() -> None:
 def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(
     split: str, level: float
 ) -> None:
-    for index in range(50):
+    for index in range(20):
         task = ask(index, split=split, level=level)
         assert eval(task.data.expression) == task.data.answer
         assert task.prompt[-1] == Message("user", f"Calculate {task.data.expression}.")
+        assert ENV.verify(task, Rollout.of(ENV.reference(task))).answer == str(task.data.answer)
 
 
 def test_all_prompts_share_everything_but_the_question() -> None:
-    prompts = [
-        ask(index, split=split, level=level).prompt
-        for split in ("train", "eval")
-        for level in LEVELS
-        for index in range(5)
-    ]
+    keys = itertools.product(("train", "eval"), LEVELS, range(5))
+    prompts = [ask(index, split=split, level=level).prompt for split, level, index in keys]
     assert len({prompt[:-1] for prompt in prompts}) == 1
-    assert [message.role for message in prompts[0]] == [
-        "system",
-        *["user", "assistant"] * 8,
-        "user",
-    ]  # type: ignore[union-attr]
+    roles = ["system", *["user", "assistant"] * 8, "user"]
+    assert [message.role for message in prompts[0]] == roles  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("shots", range(9))
+@pytest.mark.parametrize("shots", [0, 3, 8])
 def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: int) -> None:
     task = Arithmetic(ArithmeticConfig(shots=shots)).task(TaskKey("arithmetic", "train", 0))  # type: ignore[arg-type]
     examples = task.prompt[1:-1]
@@ -85,10 +77,9 @@ def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: i
 
 @pytest.mark.slow
 def test_examples_are_neither_trained_on_nor_asked() -> None:
-    examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
-    assert len(examples) == 8
-    assert not examples & set(expressions("train", count=5000))
-    assert not examples & set(expressions("eval", count=ENV.size("eval") or 0))
+    assert len(examples()) == 8
+    assert not examples() & set(expressions("train", count=5000))
+    assert not examples() & set(expressions("eval", count=ENV.size("eval") or 0))
 
 
 def test_level_0_adds_and_subtracts_operands_up_to_5() -> None:
@@ -99,7 +90,7 @@ def test_level_0_adds_and_subtracts_operands_up_to_5() -> None:
 
 def test_every_level_is_harder_than_the_one_before() -> None:
     """Harder: more values to tell apart, and no less to read."""
-    problems = [[ask(i, level=level).data for i in range(300)] for level in LEVELS]
+    problems = [[ask(i, level=level).data for i in range(100)] for level in LEVELS]
     lengths = [sum(len(p.expression) for p in some) for some in problems]
     values = [len({p.answer for p in some}) for some in problems]
     assert lengths == sorted(lengths)
@@ -122,28 +113,23 @@ def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
 
 @pytest.mark.slow
 def test_train_and_eval_share_no_expression_at_any_level_or_seed() -> None:
-    trained = {
-        e
-        for level in LEVELS
-        for seed in range(3)
-        for e in expressions("train", count=400, seed=seed, level=level)
-    }
-    held_out = {
-        e
-        for level in LEVELS
-        for seed in range(3)
-        for e in expressions("eval", count=400, seed=seed, level=level)
-    }
+    trained, held_out = (
+        {
+            expression
+            for level, seed in itertools.product(LEVELS, range(3))
+            for expression in expressions(split, count=400, seed=seed, level=level)
+        }
+        for split in ("train", "eval")
+    )
     assert len(trained) > 4000
     assert len(held_out) > 3000
     assert not trained & held_out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", [0.0, 0.2])
 @pytest.mark.parametrize("seed", [0, 7])
-def test_at_least_300_held_out_tasks_are_distinct_at_the_small_levels(
-    level: float, seed: int
-) -> None:
+def test_at_least_300_held_out_tasks_are_distinct_at_small_levels(level: float, seed: int) -> None:
     size = ENV.size("eval")
     assert size is not None
     assert size >= 300
@@ -153,13 +139,6 @@ def test_at_least_300_held_out_tasks_are_distinct_at_the_small_levels(
 def test_training_has_no_end() -> None:
     assert ENV.size("train") is None
     assert ask(10**9).data.answer == eval(ask(10**9).data.expression)
-
-
-@pytest.mark.parametrize("split", ["train", "eval"])
-def test_seeds_ask_in_another_order_and_do_not_shift_into_each_other(split: str) -> None:
-    here, there = expressions(split, count=50, seed=0), expressions(split, count=50, seed=1)
-    assert here != there
-    assert here[1:] != there[:-1]
 
 
 @pytest.mark.sampled(1)
@@ -181,16 +160,9 @@ def test_the_answers_of_a_steps_tasks_are_spread_out(seed: int, level: float, si
 def test_spreading_leaves_every_training_task_of_level_0_as_likely_as_before() -> None:
     shape, drawn = SHAPES[0], [ask(index).data for index in range(6000)]
     numbers, signs = range(shape.largest + 1), shape.operators
-    examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
-    texts = [
-        f"({a} {p} {b}) {q} {c}"
-        for a in numbers
-        for p in signs
-        for b in numbers
-        for q in signs
-        for c in numbers
-    ]
-    known = [text for text in texts if not is_held_out(text) and text not in examples]
+    parts = itertools.product(numbers, signs, numbers, signs, numbers)
+    texts = [f"({a} {p} {b}) {q} {c}" for a, p, b, q, c in parts]
+    known = [text for text in texts if not is_held_out(text) and text not in examples()]
     assert {problem.expression for problem in drawn} == set(known)
     truths = [eval(text) for text in known]
     for number in set(truths):
@@ -198,113 +170,28 @@ def test_spreading_leaves_every_training_task_of_level_0_as_likely_as_before() -
         assert abs(sum(p.answer == number for p in drawn) / len(drawn) - expected) < 0.012
 
 
-# Purity
-
-
-def test_a_task_is_a_pure_function_of_its_key_and_pickles() -> None:
-    for split, level, index in itertools.product(("train", "eval"), LEVELS, (0, 3)):
-        task = ask(index, split=split, level=level)
-        assert Arithmetic().task(task.key) == task
-        assert pickle.loads(pickle.dumps(task)) == task
-
-
-def test_tasks_do_not_depend_on_the_hash_seed_of_the_process() -> None:
-    program = (
-        "from grpo_core import TaskKey\nfrom grpo_env_arithmetic.env import Arithmetic\n"
-        "cases = [(s, i, level) for s in ('train', 'eval') for i in (0, 9) for level in (0.0, 0.5, 1.0)]\n"
-        "print([Arithmetic().task(TaskKey('arithmetic', s, i, 3, level)).data for s, i, level in cases])"
-    )
-
-    def output(hash_seed: str) -> str:
-        environ = {
-            **os.environ,
-            "PYTHONHASHSEED": hash_seed,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
-        return subprocess.run(
-            [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
-        ).stdout
-
-    here = [
-        ask(i, split=s, seed=3, level=level).data
-        for s in ("train", "eval")
-        for i in (0, 9)
-        for level in (0.0, 0.5, 1.0)
-    ]
-    assert output("0") == output("1") == f"{here}\n"
-
-
 # What it pays
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_reference_passes_with_the_full_reward(level: float) -> None:
-    for index in range(50):
-        task = ask(index, level=level)
-        verdict = ENV.verify(task, Rollout.of(ENV.reference(task)))
-        assert verdict.passed
-        assert verdict.total == pytest.approx(ENV.reward_range[1])
-        assert verdict.answer == str(task.data.answer)
 
 
 @pytest.mark.parametrize(
     ("away", "reward"), [(0, 1.0), (1, 0.4), (-1, 0.4), (2, 0.2), (-2, 0.2), (1000, 0.2)]
 )
 def test_a_well_formed_answer_is_paid_by_its_distance(away: int, reward: float) -> None:
-    for index in range(50):
+    for index in range(20):
         task = ask(index)
-        verdict = ENV.verify(task, Rollout.of(f"<answer>{task.data.answer + away}</answer>"))
+        text = f"  First 5.\n<answer>\n {task.data.answer + away} </answer>\n "
+        verdict = ENV.verify(task, Rollout.of(text))
         assert verdict.total == pytest.approx(reward)
         assert verdict.passed == (away == 0)
 
 
-def test_white_space_and_text_before_the_block_are_free() -> None:
-    task = ask()
-    assert total(task, f"  First 5, then 3.\n<answer>\n {task.data.answer} </answer>\n ") == 1.0
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_every_cheat_scores_the_floor_and_holds_the_right_number(level: float) -> None:
-    for index in range(50):
-        task = ask(index, level=level)
-        cheats = ENV.cheats(task)
-        assert len(set(cheats)) >= 14
-        assert [total(task, cheat) for cheat in cheats] == [ENV.floor] * len(cheats)
-
-
-def test_the_reference_of_another_task_passes_only_where_the_answer_is_the_same() -> None:
-    tasks = [ask(index, level=0.4) for index in range(40)]
-    pairs = [(a, b) for a, b in itertools.permutations(tasks, 2) if a.data.answer != b.data.answer]
-    assert len(pairs) > 1000
-    assert not any(ENV.verify(a, Rollout.of(ENV.reference(b))).passed for a, b in pairs)
-
-
-def test_no_constant_answer_pays_much() -> None:
-    tasks = [ask(index, split="eval") for index in range(ENV.size("eval") or 0)]
-    exact = [
-        sum(ENV.verify(t, Rollout.of(f"<answer>{n}</answer>")).passed for t in tasks) / len(tasks)
-        for n in range(-10, 16)
-    ]
-    assert max(exact) < 0.15
-
-
 WORTHLESS = {
-    "empty": "",
-    "white space": " \n\t ",
     "junk": "%$§ lorem ipsum",
     "nul": "<answer>\x001</answer>",
     "surrogate": "<answer>\ud8001</answer>",
-    "no content": "<answer></answer>",
-    "not a number": "<answer>N</answer>",
-    "nan": "<answer>NaN</answer>",
-    "infinity": "<answer>1e999</answer>",
     "many digits": f"<answer>{'1' * 10**5}</answer>",
     "superscript": "<answer>²</answer>",
-    "two numbers": "<answer>1 2</answer>",
-    "tail": "<answer>1</answer> or so",
-    "upper case": "<ANSWER>1</ANSWER>",
     "wrong order": "</answer>1<answer>",
-    "nested json": "[" * 10**5,
     "megabyte": "<answer>1</answer>" * 60_000,
     "open tags": "<answer>" * 125_000,
 }
@@ -319,16 +206,6 @@ def test_a_worthless_answer_gets_the_floor_in_no_time_with_every_part_named(name
     assert not verdict.passed
     assert verdict.scored
     assert verdict.rewards.keys() == ENV.parts.keys()
-
-
-def test_an_echo_of_the_prompt_gets_the_floor() -> None:
-    task = ask()
-    assert total(task, "\n".join(message.content for message in task.prompt)) == ENV.floor  # type: ignore[union-attr]
-
-
-def test_the_same_attempt_gets_the_same_verdict_twice() -> None:
-    task, rollout = ask(), Rollout.of("<answer>3</answer>")
-    assert ENV.verify(task, rollout) == Arithmetic().verify(ask(), rollout)
 
 
 # As a plugin

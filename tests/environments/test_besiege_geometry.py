@@ -13,7 +13,7 @@ import pytest
 from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing
 from grpo_env_besiege.geometry import bounds, ground_shift, place, turn
 from grpo_env_besiege.machines import PAPER_CAR, PAPER_CATAPULT, tree
-from grpo_env_besiege.tree import MachineFault, Tree, to_json
+from grpo_env_besiege.tree import MachineFault, Tree
 from grpo_env_besiege.validity import CheckedMachine, Machine, check, check_tree
 
 
@@ -86,10 +86,6 @@ def test_blocks_have_the_published_size_and_number_of_points(
     assert (len(BLOCKS[kind].points), metres(BLOCKS[kind].size)) == (points, list(box))
 
 
-def test_there_are_44_types() -> None:
-    assert len(BLOCKS) == 44
-
-
 # The limits
 
 
@@ -130,19 +126,13 @@ SIZES = {
     "0": (1, 1, 1),
     "15": (1, 1, 1),
     "1": (1, 1, 2),
-    "41": (1, 1, 2),
     "63": (1, 1, 3),
     "2": (2, 2, 0.5),
     "46": (3, 3, 1),
     "22": (1, 1, 1),
-}
-SIZES |= {
     "16": (1, 1, 2),
     "30": (2.4, 3, 2.8),
     "36": (1.9, 1.9, 1.9),
-    "35": (1, 1, 1),
-    "5": (1, 1, 1),
-    "28": (1, 1, 1),
 }
 LINEAR = ("7", "9", "45")
 
@@ -156,27 +146,16 @@ ATTACH = {
     "0": [(0, 0, 0.5), (0, 0, -0.5), (-0.5, 0, 0), (0.5, 0, 0), (0, 0.5, 0), (0, -0.5, 0)],
     "15": around(1, 0.5),
     "1": around(2, 0.5, 1.5),
-    "41": around(2, 0.5, 1.5),
     "63": around(3, 0.5, 1.5, 2.5),
     "2": [(0, 0, 0.5)],
     "46": [
         (0, 0, 1),
-        (-1.5, 0, 1),
-        (1.5, 0, 1),
-        (0, 1.5, 1),
-        (0, -1.5, 1),
-        (-1.5, 0, 0.5),
-        (1.5, 0, 0.5),
-        (0, 1.5, 0.5),
-        (0, -1.5, 0.5),
+        *((x, y, z) for z in (1, 0.5) for x, y in ((-1.5, 0), (1.5, 0), (0, 1.5), (0, -1.5))),
     ],
     "22": around(1, 0.5),
     "16": around(2, 1.5),
     "30": [(0, 0, 1)],
     "36": [],
-    "35": around(1, 0.5),
-    "5": around(1, 0.5),
-    "28": [(0, 0, 1)],
     **{kind: [] for kind in LINEAR},
 }
 
@@ -203,13 +182,6 @@ def own_normal(kind: str, point: tuple[float, float, float]) -> Any:
 
 
 def slow_check(entries: Any) -> bool:
-    if (
-        not isinstance(entries, list)
-        or not entries
-        or not all(isinstance(entry, dict) for entry in entries)
-        or len(entries) > 60
-    ):
-        return False
     middles: list[Any] = []
     turns: list[Any] = []
     kinds: list[str] = []
@@ -301,7 +273,7 @@ def some_entries(rng: random.Random) -> list[dict[str, Any]]:
             ["63", "63", "63", "1"],
             list(SIZES) + list(LINEAR),
             ["15", "2", "30", "36", "63", "9"],
-            ["1", "46", "22", "16", "41"],
+            ["1", "46", "22", "16"],
         ]
     )
     found: list[dict[str, Any]] = [{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]
@@ -365,11 +337,6 @@ def test_ten_thousand_random_trees_are_judged_as_by_the_second_checker() -> None
     assert min(counts.get(stage, 0) for stage in ("valid", "structure", "size", "spatial")) > 300, (
         counts
     )
-
-
-def test_a_machine_that_is_written_is_read_as_the_same_machine() -> None:
-    for built in (PAPER_CAR, PAPER_CATAPULT):
-        assert machine(check(to_json(built))).tree == built
 
 
 def test_size_and_overlap_are_reported_together() -> None:

@@ -106,20 +106,13 @@ def test_a_file_without_a_list_of_blocks_says_what_was_found(text: str, said: st
     ("entry", "said"),
     [
         (block("15", 1, 0, 6), "block 1: point 6 of a Starting block; it has 0..5"),
-        (block("15", 1, 0, -1), "block 1: point -1 of a Starting block; it has 0..5"),
         (block("15", 1, 1, 0), "block 1: its parent is block 1; it has to be an earlier one, 0..0"),
-        (
-            block("15", 1, -1, 0),
-            "block 1: its parent is block -1; it has to be an earlier one, 0..0",
-        ),
         (
             block("15", 2, 0, 0),
             "block 1: its order_id is 2; blocks are numbered in build order, so this one is 1",
         ),
         (block("99", 1, 0, 0), 'block 1: there is no type "99"'),
-        (block(1.0, 1, 0, 0), "block 1: there is no type 1.0"),
         (block("15", 1, "zero", 0), 'block 1: parent has to be a whole number; found "zero"'),
-        (block("15", 1, True, 0), "block 1: parent has to be a whole number; found true"),
         (block("9", 1, 0, 0), "block 1: a Rubber band has two parents, a and b; found 1"),
         (
             {"id": "15", "order_id": 1, "parent_a": 0, "bp_id_a": 0, "parent_b": 0, "bp_id_b": 1},
@@ -136,24 +129,13 @@ def test_a_fault_is_told_in_the_blocks_own_terms(entry: dict[str, Any], said: st
     assert reasons(entry) == [said]
 
 
-def test_the_point_of_a_small_wooden_block_is_named_as_such() -> None:
-    wrong = [block("15", number, number - 1, 0) for number in range(1, 7)]
-    assert reasons(*wrong, block("15", 7, 6, 5)) == [
-        "block 7: point 5 of a Small wooden block; it has 0..4"
-    ]
-
-
-def test_nothing_can_be_built_on_a_boulder_or_a_band() -> None:
-    assert reasons(block("36", 1, 0, 4), block("15", 2, 1, 0)) == [
-        "block 2: point 0 of a Boulder; it has none"
-    ]
-
-
 def test_what_is_built_on_an_illegal_block_is_illegal_too() -> None:
     assert reasons(block("15", 1, 0, 9), block("15", 2, 1, 0), block("15", 3, 0, 0)) == [
         "block 1: point 9 of a Starting block; it has 0..5",
         "block 2: its parent, block 1, is illegal",
     ]
+    on_a_boulder = reasons(block("36", 1, 0, 4), block("15", 2, 1, 0))
+    assert on_a_boulder == ["block 2: point 0 of a Boulder; it has none"]
 
 
 @pytest.mark.parametrize("change", [{"id": "15"}, {"order_id": 1}, {"parent": 0}, {"bp_id": 0}])
@@ -170,21 +152,17 @@ def test_a_machine_has_at_most_sixty_blocks() -> None:
     ]
 
 
-def test_the_stages_pass_in_order() -> None:
-    overlapping = check(json.dumps([ROOT, block("15", 1, 0, 0), block("15", 2, 0, 0)]))
-    assert [overlapping.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-    illegal = check(json.dumps([ROOT, block("15", 1, 0, 6)]))
-    assert [illegal.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("blocks", "passed"),
+    [
+        ([block("15", 1, 0, 0), block("15", 2, 0, 0)], ["file", "structure", "size"]),
+        ([block("15", 1, 0, 6)], ["file"]),
+    ],
+)
+def test_the_stages_pass_in_order(blocks: list[dict[str, Any]], passed: list[str]) -> None:
+    found = check(json.dumps([ROOT, *blocks]))
+    stages = ("file", "structure", "size", "spatial")
+    assert [stage for stage in stages if found.passes(stage)] == passed
 
 
 # No text does harm
@@ -204,26 +182,6 @@ def assert_judged_in_time(text: str) -> None:
 def test_any_text_is_judged(text: str) -> None:
     assert_judged_in_time(text)
     assert_judged_in_time(f"```json{text}```")
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["id", "order_id", "parent", "bp_id", "x"]), inner, max_size=5
-        )
-    ),
-    max_leaves=30,
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(VALUES)
-def test_any_json_is_judged(value: Any) -> None:
-    assert_judged_in_time(json.dumps(value))
-    assert_judged_in_time(repr(value))
 
 
 NUMBERS = st.integers(-2, 14) | st.integers() | st.sampled_from(["1", "-1", "x", None, 1.5, True])
@@ -256,14 +214,8 @@ def test_any_tree_is_judged(entries: list[dict[str, Any]], numbered: bool) -> No
         "[" * MAX_CHARS,
         "```json" * (MAX_CHARS // 7),
         "{'a':" * (MAX_CHARS // 5),
-        "'" * MAX_CHARS,
-        "(" * MAX_CHARS,
-        "," * MAX_CHARS,
         "[" + "9" * (MAX_CHARS - 2) + "]",
-        "-" * MAX_CHARS,
-        "#" * MAX_CHARS,
         "[{}," * (MAX_CHARS // 4),
-        " " * MAX_CHARS,
         "[" + ",".join(["{}"] * (MAX_CHARS // 3 - 1)) + "]",
         '[{"' + "k" * (MAX_CHARS - 10) + '":1}]',
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,14 @@ def half(text, row):
 """
 
 
+def write(path: Path, rows: Iterable[Mapping[str, Any]], end: str = "\n") -> Path:
+    path.write_text("".join(json.dumps(row) + end for row in rows))
+    return path
+
+
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n\n" for row in ROWS))
-    return path
+    return write(tmp_path / "rows.jsonl", ROWS, "\n\n")
 
 
 def dataset(**settings: Any) -> Environment[Any]:
@@ -47,164 +50,71 @@ def numbers(path: Path, **more: Any) -> Environment[Any]:
     return dataset(path=str(path), reward="number", answer_pattern="#### (.*)", **more)
 
 
-@pytest.mark.slow
-def test_it_passes_the_checks_of_environments(rows: Path) -> None:
-    env = numbers(rows)
-    report = asyncio.run(_checked(env))
-    assert report == ()
+FORMS = (str, str.upper, lambda text: f"  {text} ", lambda text: " ".join(text.split()[::-1]))
+ASKED_AGAIN = {
+    "equal": [{"question": f"How much is {n}", "answer": "1"} for n in range(40)] * 2,
+    "with another field": [{"question": f"How much is {n % 40}", "answer": "1", "id": n} for n in range(120)],
+    "in other case, spaces or order of words": [
+        {"question": form(f"How much is {n}"), "answer": "1"} for n in range(40) for form in FORMS
+    ],
+}  # fmt: skip
 
 
-OWN_REWARDS = """
-import re
-
-def anywhere(text, row):
-    return float(row["sum"] in text)
-
-def tagged(text, row):
-    found = re.fullmatch(r"<answer>([0-9]{1,9})</answer>", text)
-    return float(found is not None and found[1] == row["sum"])
-
-def bare(text, row):
-    return float(text.strip() == row["sum"])
-"""
-
-
-@pytest.fixture
-def own_reward(tmp_path: Path) -> Callable[..., Environment[Any]]:
-    path = tmp_path / "sums.jsonl"
-    sums = [{"question": f"{n} + {7 * n}?", "sum": str(8 * n)} for n in range(111, 311)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in sums))
-    (tmp_path / "own.py").write_text(OWN_REWARDS)
-
-    def build(function: str, **settings: Any) -> Environment[Any]:
-        reward = f"{tmp_path / 'own.py'}:{function}"
-        return dataset(path=str(path), reward=reward, answer="sum", **settings)
-
-    return build
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("function", ["tagged", "bare"])
-def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_own(
-    function: str, own_reward: Callable[..., Environment[Any]]
-) -> None:
-    report = check_environment(own_reward(function))
-    assert report.problems == (), str(report)
-    not_asked = {result.check for result in report.results if result.status == "not_checked"}
-    assert not {"verdict.reference", "floor.near", "floor.suffix", "floor.listed"} & not_asked
-    about_dialogues = {
-        check for check in not_asked if check.startswith(("reply.", "tool.", "episode.", "agent."))
-    }
-    assert len(not_asked - about_dialogues) <= 7, not_asked
-
-
-@pytest.mark.slow
-def test_a_reward_function_that_looks_for_the_answer_anywhere_is_found(
-    own_reward: Callable[..., Environment[Any]],
-) -> None:
-    report = check_environment(own_reward("anywhere"), only=["verdict.reference", "floor"])
-    assert [result.check for result in report.problems] == ["floor.listed"], str(report)
-
-
-def test_rows_have_no_references_for_a_function_if_that_is_said(
-    own_reward: Callable[..., Environment[Any]],
-) -> None:
-    settings = own_reward("tagged").config
-    without = dataset(path=settings.path, reward=settings.reward, answer="")
-    assert without.reference(without.task(TaskKey("dataset", "train", 0))) is None
-
-
-async def _checked(env: Environment[Any]) -> tuple[Any, ...]:
-    return tuple(check_environment(env).problems)
-
-
-def test_every_row_is_on_one_side_and_equal_rows_on_the_same(tmp_path: Path) -> None:
-    path = tmp_path / "twice.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS * 2))
-    env = dataset(path=str(path), eval_share=0.3)
-    sides = {
-        split: [
+@pytest.mark.parametrize("kind", ASKED_AGAIN)
+def test_rows_that_ask_the_same_are_on_the_same_side(tmp_path: Path, kind: str) -> None:
+    path = write(tmp_path / "rows.jsonl", ASKED_AGAIN[kind])
+    env = dataset(path=str(path), eval_share=0.3, prompt="{question}")
+    questions = [
+        [
             env.task(TaskKey("dataset", split, i)).data["question"]
             for i in range(env.size(split) or 0)
         ]
         for split in ("train", "eval")
-    }
-    assert len(sides["train"]) + len(sides["eval"]) == 80
-    assert not set(sides["train"]) & set(sides["eval"])
-    assert sides["eval"]
-
-
-def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "numbered.jsonl"
-    path.write_text(
-        "".join(json.dumps({**row, "id": number}) + "\n" for number, row in enumerate(ROWS * 3))
-    )
-    env = dataset(path=str(path), eval_share=0.3)
-    sides = [
-        {env.task(TaskKey("dataset", split, i)).prompt for i in range(env.size(split) or 0)}
-        for split in ("train", "eval")
     ]  # type: ignore[arg-type]
-    assert len(sides[0] | sides[1]) == len(ROWS)
-    assert not sides[0] & sides[1]
-    assert all(sides)
-    by_id = dataset(path=str(path), eval_share=0.3, prompt="{id}: {question}")
-    assert by_id.size("eval") != env.size("eval")
+    assert sum(map(len, questions)) == len(ASKED_AGAIN[kind])
+    train, held_out = ({re.search(r"\d+", text)[0] for text in texts} for texts in questions)  # type: ignore[index]
+    assert len(train | held_out) == 40
+    assert not train & held_out
+    assert held_out
 
 
-def test_rows_that_differ_in_case_spacing_or_order_of_words_are_on_the_same_side(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "twins.jsonl"
-    forms = (str, str.upper, lambda text: f"  {text} ", lambda text: " ".join(text.split()[::-1]))
-    questions = [f"What does item {number} cost" for number in range(40)]
-    path.write_text(
-        "".join(
-            json.dumps({"question": form(question), "answer": "1"}) + "\n"
-            for question in questions
-            for form in forms
-        )
-    )
-    env = dataset(path=str(path), eval_share=0.3, prompt="{question}")
-    numbers = [
-        {
-            next(
-                filter(str.isdigit, env.task(TaskKey("dataset", split, i)).data["question"].split())
-            )
-            for i in range(env.size(split) or 0)
-        }
-        for split in ("train", "eval")
-    ]  # type: ignore[arg-type]
-    assert len(numbers[0] | numbers[1]) == 40
-    assert not numbers[0] & numbers[1]
-    assert all(numbers)
-
-
-def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(
-    tmp_path: Path,
-) -> None:
+def test_rows_that_all_ask_the_same_are_refused_as_one_side_would_have_none(tmp_path: Path) -> None:
     path = tmp_path / "same.jsonl"
-    path.write_text(
-        "".join(
-            json.dumps({"question": "Say a number.", "answer": str(number)}) + "\n"
-            for number in range(40)
-        )
-    )
+    write(path, ({"question": "Say a number.", "answer": str(number)} for number in range(40)))
     with pytest.raises(
         ConfigError, match=r"all 40 rows are on one side, .* name held-out rows \(env\.eval_path\)"
     ):
         dataset(path=str(path))
     assert dataset(path=str(path), eval_share=0.0).size("train") == 40
-    path.write_text(
-        "".join(
-            json.dumps({"question": f"Say {number}.", "answer": str(number)}) + "\n"
-            for number in range(3)
-        )
+    write(path, ({"question": f"Say {number}.", "answer": "1"} for number in range(3)))
+    few = dataset(path=str(path), eval_share=0.01)  # few rows may have none that is held out
+    assert few.size("train") == 3
+
+
+def test_the_fingerprint_knows_rows_and_reward(rows: Path) -> None:
+    before = numbers(rows).fingerprint()
+    assert numbers(rows).fingerprint() == before
+    builtins = [
+        dataset(path=str(rows), reward=name).fingerprint()
+        for name in ("operator:eq", "operator:ne")
+    ]
+    write(rows, ROWS[:1])
+    assert len({before, *builtins, numbers(rows).fingerprint()}) == 4
+
+
+@pytest.mark.slow
+def test_answers_of_rows_are_references_for_a_reward_function_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def bare(text, row): return float(text.strip() == row['sum'])"
     )
-    assert (
-        dataset(path=str(path), eval_share=0.01).size("train") == 3
-    )  # few rows may have none that is held out
+    sums = ({"question": f"{n} + {7 * n}?", "sum": str(8 * n)} for n in range(111, 311))
+    path, reward = write(tmp_path / "sums.jsonl", sums), f"{tmp_path / 'own.py'}:bare"
+    report = check_environment(dataset(path=str(path), reward=reward, answer="sum"))
+    assert report.problems == (), str(report)
+    not_asked = {result.check for result in report.results if result.status == "not_checked"}
+    assert not {"verdict.reference", "floor.near", "floor.suffix", "floor.listed"} & not_asked
+    without = dataset(path=str(path), reward=reward, answer="")
+    assert without.reference(without.task(TaskKey("dataset", "train", 0))) is None
 
 
 def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
@@ -247,21 +157,6 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
     assert asyncio.run(through()) == [0.5, 0.0]
 
 
-def test_a_reward_that_is_not_written_in_python_has_a_fingerprint_by_its_name(rows: Path) -> None:
-    equal, other = (
-        dataset(path=str(rows), reward=name).fingerprint()
-        for name in ("operator:eq", "operator:ne")
-    )
-    assert equal == dataset(path=str(rows), reward="operator:eq").fingerprint() != other
-
-
-def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> None:
-    before = numbers(rows).fingerprint()
-    assert numbers(rows).fingerprint() == before
-    rows.write_text(json.dumps(ROWS[0]) + "\n")
-    assert numbers(rows).fingerprint() != before
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -275,11 +170,7 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
             r"all 40 rows of rows\.jsonl: env\.prompt '{text}' does not fit: there is no field 'text' "
             r"\(the row has question, answer\)",
         ),
-        (
-            {"path": "rows.jsonl", "eval_share": 1.0},
-            "env.eval_share is 1; it must be at least 0 and below 1",
-        ),
-        ({"path": "rows.jsonl", "prompt": "{question[a]}"}, "does not fit: string indices"),
+        ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
         ({"path": "rows.jsonl", "prompt": "{question"}, "is not a template: expected '}'"),
         (
             {"path": "rows.jsonl", "answer": "truth", "reward": "operator:eq"},
@@ -289,18 +180,8 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
             {"path": "rows.jsonl", "subset": "main"},
             r"env\.subset='main' is about a published dataset, but env\.path names a file",
         ),
-        (
-            {"path": "rows.jsonl", "split": "test"},
-            r"env\.split='test' is about a published dataset",
-        ),
-        (
-            {"path": "rows.jsonl", "eval_split": "test"},
-            r"env\.eval_split='test' is about a published dataset",
-        ),
-        (
-            {"name": "openai/gsm8k", "eval_path": "rows.jsonl", "eval_split": "test"},
-            "both name the held-out rows",
-        ),
+        ({"path": "rows.jsonl", "eval_split": "test"}, r"env\.eval_split='test' is about a published dataset"),
+        ({"name": "openai/gsm8k", "eval_path": "rows.jsonl", "eval_split": "test"}, "both name the held-out rows"),
         (
             {"path": "rows.jsonl", "answer_pattern": "#### (.*"},
             r"env\.answer_pattern '#### \(\.\*' is not a regular expression",
@@ -309,20 +190,11 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
             {"path": "rows.jsonl", "answer_pattern": "#### .*"},
             r"env\.answer_pattern '#### \.\*' has no group",
         ),
-        (
-            {"path": "rows.jsonl", "reward": "exakt"},
-            "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION",
-        ),
-        (
-            {"path": "rows.jsonl", "reward": "broken.py:half"},
-            "'.*broken.py:half' cannot be loaded: SyntaxError",
-        ),
-        (
-            {"path": "rows.jsonl", "promt": "x"},
-            r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'",
-        ),
+        ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
+        ({"path": "rows.jsonl", "reward": "broken.py:half"}, "'.*broken.py:half' cannot be loaded: SyntaxError"),
+        ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_fit_say_so(
     rows: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
 ) -> None:
@@ -335,9 +207,7 @@ def test_settings_that_do_not_fit_say_so(
         dataset(**settings).task(TaskKey("dataset", "train", 0))
 
 
-def test_a_published_dataset_without_its_package_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_published_dataset_without_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[datasets\]'"):
         dataset(name="openai/gsm8k").size("train")

@@ -16,7 +16,6 @@ import pytest
 from grpo_core import ConfigError, Environment, Rollout, TaskKey, Verdict
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
-from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
 
 ODD = {
@@ -30,6 +29,7 @@ ODD = {
     "{}": "is an object",
     '{"a": 1}': "is an object",
     "[]": "is an empty list",
+    '"\\u3164"': "is empty",  # a character that nobody sees
     '["a", null]': "an item of the field 'answer' is null",
     '["a", " "]': "an item of the field 'answer' is empty",
     '[["a"]]': "is a list of lists",
@@ -71,7 +71,7 @@ def paid(env: Environment[Any], reply: str) -> float:
 @pytest.mark.parametrize("reward", ["exact", "number"])
 def test_of_200_rows_each_odd_one_is_named_with_its_number(tmp_path: Path, reward: str) -> None:
     lines = [line(number, f'"{number + 1}"') for number in range(200)]
-    places = dict(zip(range(3, 200, 13), ODD, strict=False))
+    places = dict(zip(range(3, 200, 12), ODD, strict=False))
     assert len(places) == len(ODD)
     for place, answer in places.items():
         lines[place] = line(place, answer)
@@ -95,37 +95,23 @@ def test_of_200_rows_each_odd_one_is_named_with_its_number(tmp_path: Path, rewar
     assert "gives an empty text" in named[102]
     assert "there is no field 'question'" in named[103]
     assert "there is no field 'answer' (the row has question)" in named[104]
+    (tmp_path / "rows.jsonl").write_text(line(1, '"2"'))
+    (tmp_path / "eval.jsonl").write_text(f"{line(1, '2')}\n{line(2, 'null')}")
+    with pytest.raises(ConfigError, match=r"^row 2 of eval\.jsonl: the field 'answer' is null"):
+        dataset(path=str(tmp_path / "rows.jsonl"), eval_path=str(tmp_path / "eval.jsonl"))
 
 
-@pytest.mark.parametrize("answer", ODD)
-def test_an_odd_row_alone_is_refused(one_row: Callable[..., Environment[Any]], answer: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(ODD[answer])):
-        one_row(answer)
-
-
-def test_of_many_rows_with_one_problem_the_first_are_named_and_the_others_counted(
-    tmp_path: Path,
-) -> None:
+def test_of_many_rows_with_one_problem_some_are_named_and_the_rest_counted(tmp_path: Path) -> None:
     lines = [line(number, "null" if number % 2 else '"1"') for number in range(40)]
     (tmp_path / "rows.jsonl").write_text("\n\n".join(lines), encoding="utf-8")
     with pytest.raises(ConfigError, match="rows 3, 7, 11, 15, 19, 23, 27, 31 and 12 more of rows"):
         dataset(path=str(tmp_path / "rows.jsonl"))  # the numbers are those of the lines
 
 
-def test_an_answer_that_no_reply_could_give_is_refused(
-    one_row: Callable[..., Environment[Any]],
-) -> None:
+def test_an_answer_that_no_reply_could_give_is_refused(one_row: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"holds a tag of env\.tag, so that no reply could be"):
         one_row('"a</answer>"')
     assert one_row('"a</answer>"', tag="").size("train") == 1
-
-
-@pytest.mark.parametrize("blank", ["\u3164", "\u2800", "\ufe0f", "\u034f\u200b"])
-def test_characters_that_nobody_sees_are_no_answer(
-    one_row: Callable[..., Environment[Any]], blank: str
-) -> None:
-    with pytest.raises(ConfigError, match="the field 'answer' is empty"):
-        one_row(json.dumps(blank))
 
 
 @pytest.mark.parametrize("question", ['""', '" "', "[]", "{}"])
@@ -137,13 +123,6 @@ def test_a_row_that_puts_nothing_into_the_prompt_is_refused(tmp_path: Path, ques
     path.write_text('{"question": "Why?", "hint": "", "answer": "1"}')
     env = dataset(path=str(path), prompt="Answer this: {question} {hint}", eval_share=0.0)
     assert env.size("train") == 1
-
-
-def test_held_out_rows_are_looked_at_too(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(line(1, '"2"'))
-    (tmp_path / "eval.jsonl").write_text(f"{line(1, '2')}\n{line(2, 'null')}")
-    with pytest.raises(ConfigError, match=r"^row 2 of eval\.jsonl: the field 'answer' is null"):
-        dataset(path=str(tmp_path / "rows.jsonl"), eval_path=str(tmp_path / "eval.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -196,12 +175,8 @@ def test_a_number_of_json_is_compared_as_it_is_written(
 @pytest.mark.parametrize(
     ("answer", "right", "wrong"),
     [
-        (
-            '["NYC", "New York"]',
-            ("NYC", "new  york"),
-            ("['NYC', 'New York']", "York", "NYC, New York"),
-        ),
-        ('"caf\\u00e9"', ("cafe\u0301", "CAFE\u0301", "caf\xe9"), ("cafe", "caf")),
+        ('["NYC", "New York"]', ("NYC", "new  york"), ("['NYC', 'New York']", "York", "NYC, New York")),
+        ('"caf\\u00e9"', ("cafe\u0301", "CAFE\u0301", "caf\xe9"), ("cafe", "caf", "e\u0301\u0323" * 400_000)),
         ('"\\u1fb7"', ("\u03b1\u0342\u0345", "\u1fb6\u0399"), ("\u03b1",)),
         ('"Stra\\u00dfe"', ("STRASSE",), ("Strase",)),
         ('"\\ufb01"', ("fi",), ("f",)),
@@ -209,7 +184,7 @@ def test_a_number_of_json_is_compared_as_it_is_written(
         ("true", ("true", "True"), ("1", "yes")),
         ('"None"', ("None", "none"), ("", "null")),
     ],
-)
+)  # fmt: skip
 def test_texts_are_the_same_whatever_their_case_spaces_and_composition(
     one_row: Callable[..., Environment[Any]],
     answer: str,
@@ -217,33 +192,18 @@ def test_texts_are_the_same_whatever_their_case_spaces_and_composition(
     wrong: tuple[str, ...],
 ) -> None:
     env = one_row(answer)
+    assert paid(env, env.reference(env.task(key())).removeprefix("<answer>")[:-9]) == 1
     assert [paid(env, reply) for reply in right] == [1.0] * len(right)
     assert [paid(env, reply) for reply in (*wrong, "", " ")] == [0.0] * (len(wrong) + 2)
 
 
-def test_the_first_of_several_answers_is_the_reference(
-    one_row: Callable[..., Environment[Any]],
-) -> None:
-    env = one_row('["NYC", "New York"]')
-    assert env.reference(env.task(key())) == "<answer>NYC</answer>"
-
-
-def test_a_megabyte_of_combining_marks_is_compared_at_once(
-    one_row: Callable[..., Environment[Any]],
-) -> None:
-    assert paid(one_row('"caf\\u00e9"'), "e\u0301\u0323" * 400_000) == 0
-
-
 def test_a_file_of_another_system_has_the_same_rows(tmp_path: Path) -> None:
-    lines = [line(number, f'"a{mark}b"') for number, mark in enumerate(" \u2028\x85\u2029")]
+    texts = [f"a{mark}b" for mark in " \u2028\x85\u2029"]
+    lines = [line(number, f'"{text}"') for number, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_bytes(("\ufeff" + "\r\n".join(lines)).encode())
     env = dataset(path=str(tmp_path / "rows.jsonl"), eval_share=0.0)
-    assert [env.task(key(index)).data["answer"] for index in range(env.size("train") or 0)] == [
-        "a b",
-        "a\u2028b",
-        "a\x85b",
-        "a\u2029b",
-    ]
+    count = env.size("train") or 0
+    assert [env.task(key(index)).data["answer"] for index in range(count)] == texts
 
 
 @pytest.mark.parametrize(
@@ -271,13 +231,6 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_line(
     (tmp_path / "rows.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=said):
         dataset(path=str(tmp_path / "rows.jsonl"))
-
-
-def test_a_number_in_a_prompt_is_asked_as_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"a": 0.00001, "b": 5.10, "answer": 1}')
-    prompt = "{a} and {b} and {b:.1f}"
-    env = dataset(path=str(tmp_path / "rows.jsonl"), prompt=prompt, system="", eval_share=0.0)
-    assert env.task(key()).prompt[0].content == "0.00001 and 5.10 and 5.1"
 
 
 OWN = """
@@ -311,7 +264,6 @@ waiting = Waits()
 sums = lambda text, row: 0.7 + 0.2 + 0.1
 above = lambda text, row: 1.0000000000000002
 numpy_true = lambda text, row: numpy.bool_(True)
-numpy_array = lambda text, row: numpy.array(1.0)
 tensor = lambda text, row: __import__("torch").tensor(True)
 decimal = lambda text, row: Decimal("1.0")
 
@@ -321,7 +273,6 @@ numpy_text = lambda text, row: numpy.str_("1")
 array = lambda text, row: numpy.array([1.0])
 masked = lambda text, row: numpy.ma.masked
 nan = lambda text, row: numpy.float64("nan")
-two = lambda text, row: 2
 pair = lambda text, row: (1.0, "a note")
 async def async_none(text, row): pass
 async def fails(text, row): raise LookupError("the table is gone")
@@ -355,8 +306,8 @@ def judged(env: Environment[Any]) -> Verdict:
 @pytest.mark.parametrize(
     "function",
     [
-        *("ordinary", "waits", "waiting", "later", "partly", "same_loop", "scaled", "sums"),
-        *("above", "numpy_true", "numpy_array", "tensor", "decimal"),
+        *("ordinary", "waiting", "later", "partly", "same_loop", "scaled", "above", "sums"),
+        *("numpy_true", "tensor", "decimal"),
     ],
 )
 def test_a_function_of_ones_own_may_wait_and_return_what_counts_as_1(
@@ -381,8 +332,8 @@ def test_a_function_of_ones_own_may_wait_and_return_what_counts_as_1(
         ("array", r"array\(\[1\.\]\)"),
         ("masked", "masked"),
         ("nan", r"np\.float64\(nan\)"),
-        ("two", "2"),
         ("pair", r"\(1\.0, 'a note'\)"),
+        ("fails", "LookupError: the table is gone"),
     ],
 )
 def test_anything_else_is_an_error_that_names_the_function_and_the_row(
@@ -390,23 +341,8 @@ def test_anything_else_is_an_error_that_names_the_function_and_the_row(
 ) -> None:
     error = judged(own(function)).error
     assert error is not None
-    said = rf"own\.py:{function}' returned {returned} for row 2 of rows\.jsonl; it must return a number"
-    assert re.search(said, error), error
-
-
-def test_an_exception_of_an_async_function_is_an_error(
-    own: Callable[..., Environment[Any]],
-) -> None:
-    assert "LookupError: the table is gone" in (judged(own("fails")).error or "")
-
-
-def test_a_changed_argument_of_a_partial_function_changes_the_fingerprint(
-    own: Callable[..., Environment[Any]], tmp_path: Path
-) -> None:
-    before = own("scaled").fingerprint()
-    (tmp_path / "own.py").write_text(OWN.replace("scale, 1.0)", "scale, 0.5)"))
-    sys.modules.pop("own", None)
-    assert own("scaled").fingerprint() != before
+    called = rf"own\.py:{function}' returned {returned} for row 2 of rows\.jsonl; it must return a number"
+    assert re.search(returned if function == "fails" else called, error), error
 
 
 @pytest.mark.parametrize("answer", ["null", '""', "{}", "[]", '["a", null]', '[{"input": 1}]'])
@@ -452,18 +388,3 @@ def test_published_rows_are_looked_at_in_the_same_way(published: Callable[..., N
         "row 8": "is an empty list",
     }.items():
         assert f"{number} of some/set (train): the field 'answer' {problem}" in said
-
-
-@pytest.mark.slow
-def test_rows_with_several_answers_pass_the_checks_of_environments(tmp_path: Path) -> None:
-    words = [
-        "".join(chr(97 + number // 26**place % 26) for place in range(3)) for number in range(999)
-    ]
-    rows = [
-        {"question": f"Say {word} or its double.", "answer": [f"{word}{word}", word.upper() * 3]}
-        for word in words[::7]
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    report = check_environment(dataset(path=str(path)), only=["verdict", "floor.empty"])
-    assert report.problems == (), str(report)

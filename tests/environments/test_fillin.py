@@ -107,8 +107,8 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
     env = environment(path=str(tmp_path / "texts.txt"))
     sides = [
         {
-            ask(env, i, split=s).data.filled(ask(env, i, split=s).data.golds)
-            for i in range(env.size(s))
+            gaps.filled(gaps.golds)
+            for gaps in (ask(env, i, split=s).data for i in range(env.size(s)))
         }
         for s in ("train", "eval")
     ]  # type: ignore[arg-type]
@@ -123,19 +123,18 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "one text on each line"),
         (b"\xff\xfe\x00", "one text on each line"),
         (b"only one\n", "too few"),
         (b"a [MASK] b\n", "marks gaps"),
     ],
 )
-def test_files_that_cannot_be_used_are_refused(
-    tmp_path: Path, content: bytes | None, why: str
-) -> None:
-    if content is not None:
-        (tmp_path / "texts.txt").write_bytes(content)
+def test_files_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "texts.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=why):
         environment(path=str(tmp_path / "texts.txt"))
+    for settings in ({"path": str(tmp_path)}, {"rate": 1.5}, {"span": -1}):
+        with pytest.raises(ConfigError, match=r"one text on each line|has to be a share"):
+            environment(**settings)
 
 
 # What is paid
@@ -176,15 +175,12 @@ HACKS = {
     "an object": lambda golds: json.dumps({"fills": golds}),
     "numbers": lambda golds: json.dumps([1] * len(golds)),
     "too few": lambda golds: json.dumps(golds[1:]),
-    "too many": lambda golds: json.dumps([*golds, *golds]),
     "empty": lambda golds: json.dumps([""] * len(golds)),
     "long": lambda golds: json.dumps([gold * 9 for gold in golds]),
     "one character again and again": lambda golds: json.dumps(
-        ["e" * max(4, len(gold)) for gold in golds]
+        ["e" * max(4, len(g)) for g in golds]
     ),
     "half of it deep": lambda golds: "[" * 5000,
-    "a megabyte": lambda golds: json.dumps(["x" * 10**6] * len(golds)),
-    "NaN": lambda golds: "[NaN]",
     "two arrays": lambda golds: json.dumps(golds) * 2,
 }
 
@@ -205,9 +201,7 @@ def test_a_judge_that_likes_everything_pays_no_hack(name: str, unit: str) -> Non
 
 
 @pytest.mark.parametrize("unit", ["word", "character"])
-def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_other(
-    unit: str,
-) -> None:
+def test_a_fill_that_is_no_utf8_gets_the_floor_and_spoils_no_other(unit: str) -> None:
     def writes(request: JudgeRequest) -> float:
         return float(bool(request.candidate.encode()))  # as every scorer that tokenizes it
 
@@ -236,7 +230,7 @@ def test_a_copy_of_the_context_is_not_paid_unless_the_reference_is_one() -> None
     assert [verdict.total for verdict in judged(env, task, copy, own_words)] == [0.0, 1.0]
 
 
-def test_a_judge_that_fails_is_an_error_and_an_audit_that_fails_is_only_missing() -> None:
+def test_an_audit_is_logged_and_never_paid_and_a_judge_that_fails_is_an_error() -> None:
     class Failing(FakeJudge):
         async def judge(self, requests: Any) -> Any:
             return [Judgement(0.0, error="the server is down") for _ in requests]
@@ -245,16 +239,11 @@ def test_a_judge_that_fails_is_an_error_and_an_audit_that_fails_is_only_missing(
     task = ask(env)
     (verdict,) = judged(env, task, env.reference(task))
     assert verdict.error == "the judge: the server is down"
-    env = environment(audit=Failing(likeness))
-    (verdict,) = judged(env, task, env.reference(task))
-    assert (verdict.total, dict(verdict.metrics)) == (1.0, {"judge/over_reference": 0.0})
-
-
-def test_an_audit_is_logged_and_never_paid() -> None:
-    env = environment(audit=FakeJudge(lambda request: 0.25), unit="character")
-    task = ask(env)
+    env = environment(audit=FakeJudge(lambda request: 0.25))
     good, bad = judged(env, task, env.reference(task), "no array")
     assert (good.total, good.metrics["judge/audit"], bad.metrics["judge/audit"]) == (1.0, 0.25, 0.0)
+    (verdict,) = judged(environment(audit=Failing(likeness)), task, env.reference(task))
+    assert (verdict.total, dict(verdict.metrics)) == (1.0, {"judge/over_reference": 0.0})
 
 
 def test_a_fill_that_the_judge_prefers_to_the_reference_is_logged_as_such() -> None:
@@ -268,30 +257,17 @@ def test_a_fill_that_the_judge_prefers_to_the_reference_is_logged_as_such() -> N
     assert verdict.metrics["judge/over_reference"] == pytest.approx(0.5)
 
 
-def test_a_causal_answer_is_its_first_line() -> None:
+def test_a_causal_answer_is_its_first_line_or_an_array_of_several() -> None:
     env = environment(form="causal")
     task = ask(env)
     assert task.prompt.endswith("Missing:")  # type: ignore[union-attr]
     assert task.prompt.count("___") == len(task.data.golds) + 3  # type: ignore[union-attr]
-    answer = env.reference(task)
-    assert [
-        v.total for v in judged(env, task, f" {answer}\n\nText: and so on", f"{answer} indeed")
-    ] == [1.0, 0.0]
-
-
-def test_a_causal_answer_may_be_an_array_of_several_lines() -> None:
-    env = environment(form="causal")
-    task = ask(env)
-    array = json.dumps(list(task.data.golds), indent=2)
-    in_two_lines = array.replace("[\n  ", "[", 1)
-    several = f"{array}\n\nText: and so on\nMissing: {array}"
-    assert [
-        verdict.total
-        for verdict in judged(env, task, array, in_two_lines, f"{array}\nDone.", several)
-    ] == [1.0, 1.0, 1.0, 0.0]
-
-
-@pytest.mark.parametrize("settings", [{"rate": 1.5}, {"rate": -0.1}, {"span": -1}])
-def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
-    with pytest.raises(ConfigError, match="has to be a share"):
-        environment(**settings)
+    answer, array = env.reference(task), json.dumps(list(task.data.golds), indent=2)
+    right = (
+        f" {answer}\n\nText: and so on",
+        array,
+        array.replace("[\n  ", "[", 1),
+        f"{array}\nDone.",
+    )
+    wrong = (f"{answer} indeed", f"{array}\n\nText: and so on\nMissing: {array}")
+    assert [verdict.total for verdict in judged(env, task, *right, *wrong)] == [1.0] * 4 + [0.0] * 2

@@ -14,12 +14,11 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError, Verdict
-from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
 from grpo_core.verify.engine import Verifier
-from grpo_env_gsm8k import fixed, grpo_environments, legacy
+from grpo_env_gsm8k import fixed, legacy
 from grpo_env_gsm8k.env import GSM8K, GSM8KConfig
-from grpo_env_gsm8k.records import WordProblem, parse
+from grpo_env_gsm8k.records import WordProblem
 
 PUBLISHED = Path(
     os.environ.get("GRPO_GSM8K", Path(__file__).parents[3] / "shared" / "data" / "gsm8k")
@@ -110,34 +109,21 @@ def test_without_data_the_error_names_the_three_ways(
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "said"),
     [
-        '{"question": "q"}',
-        '{"question": "q", "answer": "no number"}',
-        "[]",
-        "not JSON",
-        '{"answer": "#### 1"}',
-        '{"question": "q", "answer": "#### one"}',
+        (b'{"question": "q"}', r"test\.jsonl, line 3"),
+        (b'{"question": "q", "answer": "#### one"}', r"test\.jsonl, line 3"),
+        (b'{"question": "q", "answer": "#### 1\\n#### 2"}', r"test\.jsonl, line 3"),
+        (b"[]", r"test\.jsonl, line 3"),
+        (b"not JSON", r"test\.jsonl, line 3"),
+        ('"Äpfel"'.encode("latin-1"), r"test\.jsonl: it is not UTF-8"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(folder: Path, line: str) -> None:
-    with (folder / "test.jsonl").open("a") as file:
+def test_a_line_that_is_no_record_is_named(folder: Path, line: bytes, said: str) -> None:
+    with (folder / "test.jsonl").open("ab") as file:
         file.write(line)
-    with pytest.raises(ConfigError, match=r"test\.jsonl, line 3"):
+    with pytest.raises(ConfigError, match=said):
         env(folder)
-
-
-def test_a_file_that_is_not_utf8_is_named(folder: Path) -> None:
-    (folder / "train.jsonl").write_bytes(
-        '{"question": "Wie viele Äpfel?", "answer": "#### 1"}\n'.encode("latin-1")
-    )
-    with pytest.raises(ConfigError, match=r"train\.jsonl: it is not UTF-8"):
-        env(folder)
-
-
-def test_a_record_has_one_answer() -> None:
-    with pytest.raises(ValueError, match="####"):
-        parse({"question": "q", "answer": "#### 1\n#### 2"})
 
 
 # Templates
@@ -147,19 +133,13 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
     environment = GSM8K(GSM8KConfig(source="templates"))
     lengths = []
     for level in (0.0, 0.5, 1.0):
-        problems = [ask(environment, index, level=level).data for index in range(200)]
+        problems = [ask(environment, index, level=level).data for index in range(100)]
         lengths.append(sum(len(problem.question) for problem in problems))
-        assert all(
-            int(problem.answer) >= 1 and problem.reasoning.endswith(".") for problem in problems
-        )
-        assert all(
-            f"= {problem.answer} " in problem.reasoning.splitlines()[-1] for problem in problems
-        )
         for problem in problems:
-            for sum_ in (
-                part for line in problem.reasoning.splitlines() for part in line.split(". ")
-            ):
-                left, right = sum_.split(" = ")
+            assert int(problem.answer) >= 1
+            assert f"= {problem.answer} " in problem.reasoning.splitlines()[-1]
+            for part in problem.reasoning.replace("\n", " ").split(". "):
+                left, right = part.split(" = ")
                 digits = "".join(c for c in left if c in "0123456789+-* ").strip(" ")
                 assert eval(digits) == int(right.split()[0]), problem
     assert lengths == sorted(lengths)
@@ -168,7 +148,7 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
 def test_no_template_problem_is_asked_in_both_splits() -> None:
     environment = GSM8K(GSM8KConfig(source="templates"))
     asked = {
-        split: {ask(environment, i, split=split).data.question for i in range(2000)}
+        split: {ask(environment, i, split=split).data.question for i in range(500)}
         for split in ("train", "eval")
     }
     assert asked["train"] & asked["eval"] == set()
@@ -187,18 +167,19 @@ def test_a_good_answer_earns_everything_with_or_without_a_newline_at_its_end() -
     for text in (GOOD, GOOD + "\n"):
         found = verdict(text)
         assert found.total == pytest.approx(1)
-        assert {name: part.value for name, part in found.rewards.items()} == dict.fromkeys(
-            found.rewards, 1
-        )
-        assert all(part.seconds >= 0 for part in found.rewards.values())
+        assert {part.value for part in found.rewards.values()} == {1}
     assert found.metrics["reasoning/words"] == 6
     assert found.metrics["reasoning/distinct_3"] == 1
+    wrong = verdict(GOOD.replace("18", "19"))
+    assert (wrong.total, wrong.passed) == (pytest.approx(0.2), False)
 
 
-def test_the_format_is_worth_a_fifth() -> None:
-    found = verdict(GOOD.replace("18", "19"))
-    assert found.total == pytest.approx(0.2)
+def test_accuracy_is_told_strictly_and_leniently_side_by_side() -> None:
+    """The last number counts only where there is no answer block."""
+    found = verdict("So she has $18 in all.")
+    assert (found.metrics["accuracy/strict"], found.metrics["accuracy/lenient"]) == (0, 1)
     assert not found.passed
+    assert verdict(GOOD.replace("18", "17") + "\nOr 18.").metrics["accuracy/lenient"] == 0
 
 
 @pytest.mark.parametrize(
@@ -227,9 +208,7 @@ def test_marks_count_that_stand_once_and_on_lines_of_their_own(text: str, marks:
         GOOD.replace("One", "<reasoning> One"),
     ],
 )
-def test_the_only_answer_block_counts_wherever_it_stands_and_the_format_is_paid_apart(
-    text: str,
-) -> None:
+def test_the_only_answer_counts_wherever_it_stands_and_the_format_is_paid_apart(text: str) -> None:
     found = verdict(text)
     assert found.passed
     assert found.rewards["correctness"].value == 1
@@ -265,41 +244,17 @@ def test_the_reason_for_which_no_answer_is_read_is_noted() -> None:
     assert verdict(GOOD.replace("18", "1/2"), answer="0.5").passed
 
 
-def test_the_last_number_counts_only_where_there_is_no_answer_block() -> None:
-    found = verdict(GOOD.replace("18", "17") + "\nOr 18.")
-    assert found.metrics["accuracy/lenient"] == 0
-
-
-def test_accuracy_is_told_strictly_and_leniently_side_by_side() -> None:
-    found = verdict("So she has $18 in all.")
-    assert (found.metrics["accuracy/strict"], found.metrics["accuracy/lenient"]) == (0, 1)
-    assert not found.passed
-
-
 HACKS = {
     "bare number": "18",
-    "two answers": GOOD + "\n<answer>\n17\n</answer>",
-    "the same twice": GOOD + "\n" + GOOD,
     "all numbers listed": GOOD.replace("18", " ".join(map(str, range(100)))),
     "numbers with commas": GOOD.replace("18", ",".join(map(str, range(100)))),
     "tags in the reasoning": GOOD.replace("One", "<answer>18</answer> One"),
-    "never closed": GOOD.removesuffix("</answer>"),
     "unicode digits": GOOD.replace("18", "１８"),
-    "superscript": GOOD.replace("18", "¹⁸"),
     "a sum": GOOD.replace("18", "9+9"),
-    "a power": GOOD.replace("18", "1.8e1"),
-    "10^5 digits": GOOD.replace("18", "1" * 10**5),
     "18 and 10^5 zeros": GOOD.replace("18", "18." + "0" * 10**5),
-    "1e999": GOOD.replace("18", "1e999"),
-    "NaN": GOOD.replace("18", "NaN"),
-    "Infinity": GOOD.replace("18", "Infinity"),
-    "empty tags": "<reasoning>\n\n</reasoning>\n<answer>\n\n</answer>",
     "misplaced commas": GOOD.replace("18", "1,8"),
-    "words around": GOOD.replace("18", "18 apples or 19"),
-    "1 MB": "x" * 2**20,
     "1 MB of tags": "</reasoning><answer>" * 50_000,
     "1 MB of blocks": (GOOD + "\n") * 14_000,
-    "nothing": "",
     "null": "\x00",
 }
 
@@ -316,64 +271,35 @@ def test_no_hack_earns_correctness_and_none_raises_or_takes_long(text: str) -> N
     assert time.process_time() - started < 1
 
 
-def test_a_lenient_reader_is_not_fooled_into_numbers_that_are_not_there() -> None:
-    assert fixed.last_number("it is 1e999") is None
-    assert fixed.last_number("x18") is None
-    assert fixed.last_number("first 17, then 1,080.50.") == Decimal("1080.50")
-    assert fixed.last_number("1" * 10**5) is None
+LAST = {
+    "It weighs 3.5kg": "3.5",
+    "about 1,080.50kg.": "1080.50",
+    "it falls by \u22125": "-5",
+    "-\u20ac5": "-5",
+    "12\xa0345\u202f678.5 m": "12345678.5",
+    "in 2019 100": "100",
+    "72 clips, altogether.": "72",
+    "10\u22125": "5",
+    "18/2 = 9": "9",
+    "50%": "50",
+    "18" + "." * (fixed.TAIL - 2): "18",
+}
+"""Texts, and the last number in them."""
+UNREADABLE = ["5k", "the 5th", "1e5", "3.5.1", "10,20", "of .5", "18/2", "at 12:30", "5 million"]
+UNREADABLE += ["2½", "1 1/2", "5²", "cost –5", "1e999", "1" * 10**5]
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("It weighs 3.5kg", "3.5"),
-        ("the 3 boxes weigh 15kg", "15"),
-        ("about 1,080.50kg.", "1080.50"),
-        ("it falls by \u22125", "-5"),
-        ("\u2212$1,080.50", "-1080.50"),
-        ("-\u20ac5", "-5"),
-        ("1 080", "1080"),
-        ("12\xa0345\u202f678.5 m", "12345678.5"),
-        ("in 2019 100", "100"),
-        ("72 clips, altogether.", "72"),
-        ("10\u22125", "5"),
-        ("18/2 = 9", "9"),
-        ("50%", "50"),
-        ("5-year-old", "5"),
-    ],
-)
-def test_the_last_number_is_read_with_its_unit_its_sign_and_its_groups(
-    text: str, number: str
-) -> None:
-    assert fixed.last_number(text) == Decimal(number)
+@pytest.mark.parametrize("text", LAST)
+def test_the_last_number_is_read_with_its_unit_its_sign_and_its_groups(text: str) -> None:
+    assert fixed.last_number(text) == Decimal(LAST[text])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "5k",
-        "the 5th",
-        "1e5",
-        "3.5.1",
-        "10,20",
-        "1.080,50",
-        "of .5",
-        "18/2",
-        "at 12:30",
-        "3 and 5 million",
-        "2½",
-        "1 1/2",
-        "5²",
-        "cost –5",
-    ],
-)
+@pytest.mark.parametrize("text", UNREADABLE, ids=lambda text: text[:9])
 def test_a_last_number_that_cannot_be_read_is_not_taken_for_another_one(text: str) -> None:
     assert fixed.last_number(f"First 7. {text}") is None
-
-
-def test_a_number_that_begins_before_the_tail_is_not_cut() -> None:
+    assert fixed.last_number("x18") is None
+    # What begins before the tail that is looked at is not cut.
     assert fixed.last_number("18" + "." * (fixed.TAIL - 1)) is None
-    assert fixed.last_number("18" + "." * (fixed.TAIL - 2)) == 18
 
 
 # The set `legacy`
@@ -383,18 +309,18 @@ def test_legacy_values_are_those_that_were_reproduced() -> None:
     long = f"<reasoning>\n{'x' * 600}\n</reasoning>\n<answer>\n18\n</answer>"
     assert legacy.xmlcount(long) == pytest.approx(-0.146)
     assert legacy.xmlcount(long + "\n") == pytest.approx(0.5)
-    assert (legacy.integer("18"), legacy.correctness("18", "18")) == (0.5, 2)  # a bare number
-    assert verdict("18", rewards="legacy").total == 2.5
+    assert verdict("18", rewards="legacy").total == 2.5  # a bare number
     assert verdict(long + "\n", rewards="legacy").total == pytest.approx(4)
     assert [legacy.integer(text) for text in ("-5", "1,000", "18.0", "²")] == [0, 0, 0, 0.5]
     assert legacy.correctness("<answer>18.0</answer>", "18") == 0
-    assert (
-        legacy.correctness("<answer>17</answer><answer>18</answer>", "18") == 2
-    )  # the last answer wins
+    twice = "<answer>17</answer><answer>18</answer>"  # the last answer wins
+    assert legacy.correctness(twice, "18") == 2
     assert legacy.strict_format(GOOD) == 0
     assert legacy.strict_format(GOOD + "\n") == 0.5
     assert legacy.soft_format(GOOD + GOOD) == 0.5  # blocks twice
-    assert legacy.strict_format(GOOD + "\n" + GOOD + "\n") == 0.5
+    assert legacy.soft_format(GOOD, dotall=False) == 0  # the first version knew one line
+    one = GOOD.replace("\nThat is two.", "") + "\n"
+    assert legacy.strict_format(one, dotall=False) == 0.5
 
 
 @pytest.mark.parametrize(("rewards", "total"), [("legacy", 4.0), ("fixed", 1.0)])
@@ -410,17 +336,3 @@ def test_a_run_pays_each_set_with_its_own_weights(
         return found
 
     assert asyncio.run(judged()).total == pytest.approx(total)
-
-
-def test_the_first_version_knew_no_reasoning_of_two_lines() -> None:
-    assert (
-        legacy.soft_format(GOOD, dotall=False),
-        legacy.strict_format(GOOD + "\n", dotall=False),
-    ) == (0, 0)
-    one = GOOD.replace("\nThat is two.", "") + "\n"
-    assert legacy.strict_format(one, dotall=False) == 0.5
-
-
-def test_it_is_found_by_its_name(folder: Path) -> None:
-    (spec,) = grpo_environments()
-    assert isinstance(build_environment(spec, {"path": str(folder)}), GSM8K)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -126,6 +124,8 @@ def test_each_wrong_program_runs_and_is_told_apart_and_its_function_does_the_sam
     for index in range(2):
         task = ask(env, index, draw=index)
         cases = env.held_out_cases(task)
+        if env_class is Parentheses and difficulty in (1, 2, 3, 8):  # half of the answers are yes
+            assert sum(case.expected for case in cases) == 12
         functions = env.wrong_functions(task.data)
         programs = env.wrong_programs(task.data)
         assert programs.keys() == functions.keys()
@@ -144,9 +144,7 @@ def test_each_wrong_program_runs_and_is_told_apart_and_its_function_does_the_sam
 
 
 @pytest.mark.parametrize("env_class", BOTH)
-def test_cases_differ_from_draw_to_draw_and_are_those_of_a_key_and_a_draw(
-    env_class: type[Any],
-) -> None:
+def test_cases_differ_from_draw_to_draw_and_follow_from_key_and_draw(env_class: type[Any]) -> None:
     for difficulty in (1, 8):
         env, again = build(env_class, difficulty), build(env_class, difficulty)
         drawn = [env.held_out_cases(ask(env, 0, draw=draw)) for draw in range(4)]
@@ -154,14 +152,6 @@ def test_cases_differ_from_draw_to_draw_and_are_those_of_a_key_and_a_draw(
         assert all(len(cases) == 24 for cases in drawn)
         assert drawn[1] == again.held_out_cases(ask(again, 0, draw=1))
         assert all(len(inputs[0] - others) >= 6 for others in inputs[1:])
-
-
-@pytest.mark.parametrize("difficulty", [1, 2, 3, 8])
-def test_half_of_the_answers_of_yes_and_no_stay_yes(difficulty: int) -> None:
-    env = build(Parentheses, difficulty)
-    for index in range(5):
-        cases = env.held_out_cases(ask(env, index))
-        assert sum(case.expected for case in cases) == 12
 
 
 REDRAWN = {(FizzBuzz, 6): 0.5, (FizzBuzz, 8): 0.4, (FizzBuzz, 10): 0.4}
@@ -179,7 +169,7 @@ def test_few_tasks_are_drawn_again(env_class: type[Any], difficulty: int) -> Non
 
 
 class Doubled(CodeEnvironment[Problem]):
-    """Asks for a function that doubles; one of its wrong programs is right."""
+    """Asks for a function that doubles."""
 
     def problem(
         self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
@@ -191,13 +181,21 @@ class Doubled(CodeEnvironment[Problem]):
     def cases(self, problem: Problem, rng: random.Random, count: int) -> Sequence[Case]:
         return [Case((n,), 2 * n) for n in (rng.randint(1, 99) for _ in range(count))]
 
-    def wrong_programs(self, problem: Problem) -> dict[str, str]:
-        return {"added": f"def {problem.entry}(n): return n + n"}
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("def {}(n): return n + n", r"50 problems in a row .* 'zero': give edge_cases"),
+        ("def f(n: return", "a wrong program must load and bind 'double_"),
+    ],
+)
+def test_a_wrong_program_that_is_right_or_does_not_load_is_named(program: str, said: str) -> None:
+    class Named(Doubled):
+        def wrong_programs(self, problem: Problem) -> dict[str, str]:
+            return {"zero": program.format(problem.entry)}
 
-def test_a_wrong_program_that_is_right_is_named() -> None:
-    with pytest.raises(ValueError, match=r"50 problems in a row .* 'added': give edge_cases"):
-        ask(Doubled(), 0)
+    with pytest.raises(ValueError, match=said):
+        ask(Named(), 0)
 
 
 class WrongAtZero(Doubled):
@@ -214,16 +212,6 @@ def test_an_edge_case_is_among_the_cases_where_only_it_tells_a_program_apart(cas
     for draw in range(20):
         drawn = env.held_out_cases(ask(env, 0, draw=draw))
         assert (len(drawn), (0,) in [case.arguments for case in drawn]) == (cases, True)
-
-
-class Unloadable(Doubled):
-    def wrong_programs(self, problem: Problem) -> dict[str, str]:
-        return {"broken": "def f(n: return"}
-
-
-def test_a_wrong_program_that_does_not_load_is_named() -> None:
-    with pytest.raises(ValueError, match="a wrong program must load and bind 'double_"):
-        ask(Unloadable(), 0)
 
 
 # Mutants that nobody drew cases against
@@ -296,7 +284,7 @@ def test_of_ten_thousand_changed_programs_at_most_ten_are_paid_in_full() -> None
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("env_class", BOTH)
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
-def test_right_programs_written_in_another_way_are_paid_in_full(
+def test_right_programs_of_another_kind_are_paid_in_full(
     env_class: type[Any], difficulty: int
 ) -> None:
     env = build(env_class, difficulty)
@@ -329,31 +317,3 @@ def test_the_sandbox_gives_the_same_verdicts_as_this_process(services: Services)
                 compared += 1
     assert compared >= 240
     assert alike >= 0.98 * compared  # a jail has limits on what a call returns
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("env_class", BOTH)
-def test_a_verdict_takes_at_most_a_third_longer_than_with_random_cases(
-    env_class: type[Any], services: Services
-) -> None:
-    """In pairs, one after the other; each task is new, so nothing is remembered."""
-
-    class Random(env_class):  # type: ignore[misc, valid-type]
-        def held_out_cases(self, task: Task[Any]) -> Sequence[Case]:
-            return self.cases(task.data, task.rng(), self.config.cases)  # type: ignore[no-any-return]
-
-    ratios = []
-    for difficulty in DIFFICULTIES:
-        chosen, drawn = (
-            build(kind, difficulty, services.sandbox()) for kind in (env_class, Random)
-        )
-        seconds: dict[bool, list[float]] = {True: [], False: []}
-        for index in range(8):
-            task = ask(chosen, index)
-            for of_ours in random.Random(index).sample([True, False], 2):
-                started = time.perf_counter()
-                assert passes(chosen if of_ours else drawn, task, task.data.source)
-                seconds[of_ours].append(time.perf_counter() - started)
-        ratios.append(sum(seconds[True]) / sum(seconds[False]))
-    print(env_class.__name__, [round(ratio, 2) for ratio in ratios])
-    assert statistics.mean(ratios) <= 1.3

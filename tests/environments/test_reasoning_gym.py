@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import pickle
@@ -36,14 +37,6 @@ OWN_ANSWER_FAILS = {
     "string_manipulation": 941,  # it is the empty string for 1 in 80, which gets 0
 }
 """Datasets whose verifier refuses some of their own answers, with the index of such a task at level 1."""
-REFUSED = {
-    "caesar_cipher": {2, 3},
-    "knight_swap": {0, 1, 2, 3, 4},
-    "modulo_grid": {1},
-    "rubiks_cube": {4},
-    "survo": {2, 3},
-}
-"""Curriculum levels that the dataset's own validation refuses."""
 
 
 @functools.cache
@@ -106,15 +99,6 @@ def test_listing_it_does_not_import_the_library_and_without_the_library_the_extr
     assert "grpo-core[reasoning-gym]" in message
 
 
-def test_a_dataset_that_does_not_exist_is_not_made_up() -> None:
-    with pytest.raises(Exception, match="no dataset 'chain_sums'"):
-        Spec(
-            "reasoning-gym/chain_sums",
-            "grpo_env_reasoning_gym.catalogue:chain_sums",
-            extra="reasoning-gym",
-        ).load()
-
-
 def test_a_class_is_made_once_and_found_by_its_module_and_name() -> None:
     found = SPECS["gcd"].load()
     assert found is SPECS["gcd"].load()
@@ -165,30 +149,19 @@ def test_an_item_is_that_of_a_dataset_built_with_its_seed(name: str) -> None:
     assert found == DATASETS[name][0](dataclasses.replace(config, seed=seed))[seed % config.size]
 
 
-def test_neighbouring_seeds_and_indices_share_nothing() -> None:
-    for name in ("basic_arithmetic", "maze", "zebra_puzzles"):
-        here, there = questions(name, 6, seed=4), questions(name, 6, seed=5)
-        assert here[1:] != there[:-1]
-        assert not set(here) & set(there)
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["coin_flip", "n_queens", "propositional_logic", "tower_of_hanoi", "products"]
 )
 def test_no_held_out_question_is_trained_on_even_where_there_are_few(name: str) -> None:
-    trained = {
-        text
-        for seed in (0, 1)
-        for level in (0.0, 0.5)
-        for text in questions(name, 150, seed=seed, level=level)
-    }
-    held_out = {
-        text
-        for seed in (0, 1)
-        for level in (0.0, 0.5)
-        for text in questions(name, 50, split="eval", seed=seed, level=level)
-    }
+    trained, held_out = (
+        {
+            text
+            for seed, level in itertools.product((0, 1), (0.0, 0.5))
+            for text in questions(name, count, split=split, seed=seed, level=level)
+        }
+        for split, count in (("train", 150), ("eval", 50))
+    )
     assert trained
     assert held_out
     assert not trained & held_out
@@ -201,9 +174,8 @@ def test_a_task_depends_on_nothing_that_happened_before(name: str) -> None:
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), pickle.dumps(np.random.get_state())
-    assert [ask(name, index, level=level) for level in (1.0, 0.0) for index in range(4)] == once[
-        4:
-    ] + once[:4]
+    again = [ask(name, index, level=level) for level in (1.0, 0.0) for index in range(4)]
+    assert again == once[4:] + once[:4]
     assert before == (random.getstate(), pickle.dumps(np.random.get_state()))
 
 
@@ -212,15 +184,6 @@ def test_a_draw_that_the_dataset_gives_up_is_drawn_again() -> None:
     config = ladder("tsumego", {})[-1]
     assert None in [item("tsumego", DATASETS["tsumego"][0](config), seed) for seed in range(300)]
     assert all(question(env.task(TaskKey("t", "train", index, level=1.0))) for index in range(60))
-
-
-def test_the_items_of_acre_are_of_all_kinds() -> None:
-    answers = [environment("acre").reference(ask("acre", index)) for index in range(60)]
-    assert set(answers) == {
-        "<answer>on</answer>",
-        "<answer>off</answer>",
-        "<answer>undetermined</answer>",
-    }
 
 
 # Levels
@@ -233,6 +196,10 @@ def test_levels_change_the_config_where_there_is_a_curriculum() -> None:
         steps = ladder(name, {})
         assert (len(steps) == 1) == (name in WITHOUT_LEVELS)
         assert len(steps) == 1 or steps[0] != steps[-1]
+        for step in steps:  # some levels are refused by the dataset's own validation, and left out
+            getattr(step, "validate", bool)()
+            held = FIXED.get(name, {})  # what would take minutes
+            assert {key: getattr(step, key) for key in held} == held
 
 
 def test_the_ends_of_the_curriculum_are_the_ends_of_the_levels() -> None:
@@ -245,69 +212,29 @@ def test_the_ends_of_the_curriculum_are_the_ends_of_the_levels() -> None:
     assert [ask("leg_counting", level=level).data.step for level in (0.0, 0.5, 1.0)] == [0, 18, 35]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_curriculum_levels_that_the_dataset_refuses_itself_are_left_out(name: str) -> None:
-    refused = set()
-    curriculum = create_curriculum(name)
-    for level in range(max(len(attribute.levels) for attribute in curriculum.attributes.values())):
-        curriculum.set_global_level(level)
-        try:
-            curriculum.generate_configuration({"seed": 0}).validate()
-        except AssertionError:
-            refused.add(level)
-    assert refused == REFUSED[name]
-    assert ladder(name, {})
-
-
-def test_what_would_take_minutes_is_held_at_every_level() -> None:
-    for name, held in FIXED.items():
-        assert all(
-            getattr(config, key) == value
-            for config in ladder(name, {})
-            for key, value in held.items()
-        )
-
-
-@pytest.mark.parametrize("level", [-0.1, 1.5, float("nan")])
-def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
-    with pytest.raises(ConfigError, match=r"outside 0\.\.1"):
-        ask("gcd", level=level)
-
-
 # Settings
 
 
-def test_the_settings_of_the_dataset_can_be_set_and_are_part_of_the_fingerprint() -> None:
+def test_settings_can_be_set_and_are_part_of_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     env = build_environment(SPECS["gcd"], {"settings": {"min_value": 7, "max_value": 8}})
     asked = env.task(TaskKey("reasoning-gym/gcd", "train", 0, level=1.0)).prompt[1].content  # type: ignore[union-attr]
     assert set("0123456789") & set(asked) <= set("78")
-    assert (
-        len({env.fingerprint(), environment("gcd").fingerprint(), environment("lcm").fingerprint()})
-        == 3
-    )
-
-
-def test_the_fingerprint_knows_the_version_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = environment("gcd").fingerprint()
+    known = {each.fingerprint() for each in (env, environment("gcd"), environment("lcm"))}
     monkeypatch.setattr("grpo_env_reasoning_gym.env.version", lambda distribution: "0.1.26")
-    assert environment("gcd").fingerprint() != before
+    assert len({*known, environment("gcd").fingerprint()}) == 4
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"most": 5},
-            r"env\.settings\.most is not a setting of 'reasoning-gym/gcd'; it has max_numbers",
-        ),
+        ({"most": 5}, r"env\.settings\.most is not a setting of 'reasoning-gym/gcd'; it has max_numbers"),
         ({"seed": 5}, r"env\.settings\.seed is not a setting"),
-        (
-            {"max_value": -5},
-            r"env\.settings \{'max_value': -5\} of 'reasoning-gym/gcd' are refused at curriculum level 0",
-        ),
+        ({"max_value": -5}, r"of 'reasoning-gym/gcd' are refused at curriculum level 0"),
         ({"max_value": "many"}, r"refused at curriculum level 0: '>' not supported"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_fit_are_refused_in_one_line(
     settings: dict[str, Any], said: str
 ) -> None:
@@ -316,17 +243,6 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(
 
 
 # Verdicts
-
-
-@pytest.mark.parametrize(
-    "text", ["", "4", "<answer>4", "<answer>4</answer><answer>4</answer>", "<ANSWER>4</ANSWER>"]
-)
-def test_without_exactly_one_block_the_reward_is_the_floor(text: str) -> None:
-    verdict = environment("game_of_life_halting").verify(
-        ask("game_of_life_halting"), Rollout.of(text)
-    )
-    assert (verdict.total, verdict.passed, verdict.answer) == (0.0, False, None)
-    assert verdict.scored
 
 
 def test_the_holes_of_published_verifiers_show() -> None:
@@ -344,12 +260,9 @@ def verdicts(
         env = build_environment(spec, overrides)
         async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
             (task,) = await verifier.tasks([TaskKey(spec.name, "train", 3, 2, 1.0)])
-            reference = await verifier.reference(task)
-            return task, (
-                await verifier.verify(
-                    [task], [[Rollout.of(text) for text in (reference or "", *answers)]]
-                )
-            )[0]
+            texts = (await verifier.reference(task) or "", *answers)
+            (row,) = await verifier.verify([task], [[Rollout.of(text) for text in texts]])
+            return task, row
 
     return asyncio.run(found())
 
@@ -357,16 +270,10 @@ def verdicts(
 def test_a_worker_finds_the_class_and_an_answer_at_which_the_verifier_raises_gets_the_floor() -> (
     None
 ):
-    settings = {"settings": {"min_value": 5, "max_value": 60}}
-    task, (right, wrong, junk) = verdicts(
-        SPECS["prime_factorization"],
-        settings,
-        ["<answer>7 × 11 × 13</answer>", "<answer>asdf</answer>"],
-    )
-    assert (
-        task.prompt
-        == build_environment(SPECS["prime_factorization"], settings).task(task.key).prompt
-    )
+    spec, settings = SPECS["prime_factorization"], {"settings": {"min_value": 5, "max_value": 60}}
+    answers = ["<answer>7 × 11 × 13</answer>", "<answer>asdf</answer>"]
+    task, (right, wrong, junk) = verdicts(spec, settings, answers)
+    assert task.prompt == build_environment(spec, settings).task(task.key).prompt
     assert right.passed
     assert (wrong.total, wrong.passed) == (0.01, False)
     assert (junk.error, junk.total, junk.raised) == (None, 0, "ValueError")

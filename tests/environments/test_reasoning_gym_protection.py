@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import collections
-import contextlib
-import io
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,8 +23,6 @@ from grpo_env_reasoning_gym import grpo_environments
 from grpo_env_reasoning_gym.execution import EXECUTING, PARSED_BY_SYMPY, SANDBOXED
 from grpo_env_reasoning_gym.faults import DatasetFault, faults
 
-from ..deadlines import ends_within
-
 SPECS = {spec.name.partition("/")[2]: spec for spec in grpo_environments()}
 ACCEPTED = {"execute_answers": True, "allow_faulty": True}
 EXECUTES = {"eval", "exec", "compile", "__import__", "parse_expr", "sympify", "S", "lambdify"}
@@ -46,7 +40,7 @@ REPLACES_VERIFIER = (
     "[setattr(__import__('reasoning_gym').factory.DATASETS[{name!r}][0], 'score_answer', "
     "lambda self, answer, entry: 1.0)]"
 )
-MEAN, LEVELS, TASKS = 0.8, (0.0, 0.5, 1.0), 60
+MEAN, TASKS = 0.8, 60
 
 
 def judged(
@@ -140,26 +134,20 @@ def test_the_others_need_a_sandbox_unless_the_config_accepts_that_answers_run(na
 
 
 @pytest.mark.parametrize("name", sorted(SANDBOXED))
-def test_a_sandbox_pays_what_the_library_pays_for_texts_and_values(
+def test_a_sandbox_pays_what_the_library_pays_for_texts_and_more(
     name: str, services: Services
 ) -> None:
-    task = build_environment(SPECS[name], ACCEPTED).task(
-        TaskKey(f"reasoning-gym/{name}", "train", 0)
-    )
+    env = build_environment(SPECS[name], ACCEPTED)
+    task = env.task(TaskKey(f"reasoning-gym/{name}", "train", 0))
     reference = task.data.entry["answer"]
     rows = [line.split() for line in reference.splitlines()]
     flat = [word for row in rows for word in row] if len(rows) > 1 else list(reference)
     texts = [
-        *(reference, reference + " ", str(rows), str(tuple(rows)), str(flat), str(rows[0])),
-        *(f"list({rows!r})", f"iter({flat!r})", f"map(str, {flat!r})", f"({rows!r} for _ in 'a')"),
-        *("range(3)", "1 / 0", "nonsense", "[1, 2", "", "5", "None", "{}", "lambda: 1", "[[]]"),
+        *(reference, str(rows), str(tuple(rows)), str(flat), str(rows[0])),
+        *(f"list({rows!r})", f"map(str, {flat!r})", f"({rows!r} for _ in 'a')"),
+        *("range(3)", "1 / 0", "nonsense", "[1, 2", "", "5", "None", "lambda: 1", "[[]]"),
     ]
-    published = [
-        build_environment(SPECS[name], ACCEPTED)
-        .verify(task, Rollout.of(f"<answer>{text}</answer>"))
-        .total
-        for text in texts
-    ]
+    published = [env.verify(task, Rollout.of(f"<answer>{text}</answer>")).total for text in texts]
     _, verdicts = judged(name, texts, services)
     assert [verdict.total for verdict in verdicts] == published
     assert published[0] == 1
@@ -205,14 +193,13 @@ def test_without_the_sandbox_both_attacks_succeed(tmp_path: Path) -> None:
         "__import__('os').write(3, b'{\"ok\": 1.0}') and __import__('os')._exit(0)",
         "exec('while True: pass')",
         "[0] * 10**10",
-        "'x' * 10**6",
         "__import__('sys').exit(0)",
         "type('Same', (str,), {'__eq__': lambda self, other: True, '__hash__': str.__hash__})()",
         "[entry['answer']]",
         "eval.__globals__",
     ],
 )
-def test_what_a_hostile_expression_claims_is_a_value_and_no_score(
+def test_what_a_hostile_answer_claims_is_a_value_and_no_score(
     answer: str, services: Services
 ) -> None:
     _, (verdict, right) = judged("string_insertion", [answer, "REFERENCE"], services)
@@ -255,19 +242,8 @@ def mean_reward(fault: DatasetFault, *, tasks: int = TASKS) -> float:
     return sum(rewards) / tasks
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(
-            fault,
-            id=fault.dataset,
-            marks=[pytest.mark.slow]
-            if fault.dataset in PARSED_BY_SYMPY or fault.dataset.startswith("game_of_life")
-            else [],
-        )
-        for fault in faults()
-    ],
-)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.dataset)
 def test_each_known_fault_is_there_as_large_as_the_file_says(fault: DatasetFault) -> None:
     assert mean_reward(fault) == pytest.approx(fault.share, abs=0.002)
     assert fault.share >= MEAN
@@ -275,116 +251,15 @@ def test_each_known_fault_is_there_as_large_as_the_file_says(fault: DatasetFault
 
 
 @pytest.mark.parametrize("name", sorted({fault.dataset for fault in faults()} - PARSED_BY_SYMPY))
-def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_that(
-    name: str,
-) -> None:
+def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_it(name: str) -> None:
     with pytest.raises(ConfigError) as refused:
         build_environment(SPECS[name])
     message = str(refused.value)
     assert message.startswith(f"the verifier of 'reasoning-gym/{name}' pays answers that solve")
     assert "--set env.allow_faulty=true" in message
     assert "\n" not in message
-    assert len(message) < 300
     assert build_environment(SPECS[name], {"allow_faulty": True}).rung() == "verify"
-
-
-def test_each_dataset_has_one_known_fault_and_the_best_known_are_among_them() -> None:
-    known = {fault.dataset for fault in faults()}
-    assert known > {"game_of_life_halting", "coin_flip"}
-    assert len(known) == len(faults())
-
-
-CONSTANTS = (
-    *[
-        "0",
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        "6",
-        "7",
-        "8",
-        "9",
-        "10",
-        "12",
-        "24",
-        "-1",
-        "100",
-        "0.5",
-        "1/2",
-        "0.0",
-        "00",
-        "nan",
-        "NaN",
-        "inf",
-        "-inf",
-        "True",
-        "False",
-        "true",
-        "Yes",
-        "No",
-    ],
-    *[
-        "yes",
-        "no",
-        "None",
-        "null",
-        "a",
-        "A",
-        "x",
-        "on",
-        "off",
-        "undetermined",
-        "infeasible",
-        "impossible",
-        "invalid",
-        "north",
-        "gold",
-        "A1",
-        "C4",
-    ],
-    *("[]", "{}", "[[]]", "[0]", "[1]", '""', "[NaN]", "0 0", "0 1", "1, 2, 3", "True False", "?"),
-    *("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "I do not know"),
-    *("up down left right", "LDRU", "R U R' U'", "1 × 1", "nan+nanj", "1e400", "Pass", "Monday"),
-)
-TOO_SLOW = {"rubiks_cube", "futoshiki", "codeio"}
-"""Datasets whose tasks, or verdicts on numbers, take seconds."""
-
-
-class _LateError(Exception):
-    """A verdict, or a task, takes too long."""
-
-
-def best_constant(name: str, level: float) -> tuple[float, str]:
-    """The mean reward of the best constant answer, and that answer."""
-    env = build_environment(SPECS[name], ACCEPTED)
-    tasks: list[Task[Any]] = []
-    with contextlib.suppress(_LateError), ends_within(20, _LateError, clock=signal.ITIMER_PROF):
-        for index in range(TASKS):
-            tasks.append(env.task(TaskKey(f"reasoning-gym/{name}", "train", index, 0, level)))
-    references = collections.Counter(str(task.data.entry["answer"]) for task in tasks)
-    best = (0.0, "")
-    for text in dict.fromkeys([*dict(references.most_common(5)), *CONSTANTS]):
-        total = 0.0
-        for task in tasks:
-            with (
-                contextlib.suppress(Exception),  # also _LateError: then nothing is paid
-                ends_within(1, _LateError, clock=signal.ITIMER_PROF),
-                contextlib.redirect_stdout(io.StringIO()),
-            ):
-                total += env.verify(task, Rollout.of(f"<answer>{text}</answer>")).total
-        best = max(best, (total / max(1, len(tasks)), text))
-    return best
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", sorted(SPECS.keys() - EXECUTING - TOO_SLOW))
-def test_no_other_dataset_pays_a_constant(name: str) -> None:
-    known = name in {fault.dataset for fault in faults()}
-    levels = LEVELS if SPECS[name].load().levels else (0.0,)
-    best = max(best_constant(name, level) for level in levels)
-    assert (best[0] >= MEAN) == known, best
+    assert len([fault for fault in faults() if fault.dataset == name]) == 1
 
 
 # Answers at which a verifier raises

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -62,17 +62,9 @@ def test_no_file_of_training_is_held_out() -> None:
 def test_the_policy_sees_what_commands_print_and_how_they_end(env: Terminal) -> None:
     task = ask()
     path, content = task.data.files[0]
-    messages, _ = play(
-        env,
-        task,
-        [
-            block(f"cat {path}"),
-            block("true"),
-            block("no-such-program"),
-            block("echo out; echo err >&2; exit 3"),
-            "Done.",
-        ],
-    )
+    commands = [f"cat {path}", "true", "no-such-program", "echo out; echo err >&2; exit 3"]
+    messages, verdict = play(env, task, [*map(block, commands), "Done."])
+    assert not verdict.passed  # it ended with another command than the one that printed the file
     said = [message.content for message in messages if message.role == "user"]
     assert said[:2] == [content, "[ok]"]
     assert "not found" in said[2]
@@ -90,14 +82,6 @@ def test_the_folder_stays_from_turn_to_turn_and_belongs_to_one_attempt(env: Term
     assert path not in messages[1].content.split()
 
 
-def test_the_last_of_all_turns_is_carried_out(env: Terminal) -> None:
-    task = ask()
-    turns = [block("true")] * (env.max_turns - 1) + [block(task.data.solution)]
-    messages, verdict = play(env, task, turns)
-    assert verdict.passed
-    assert messages[-1].role == "assistant"
-
-
 def test_a_block_without_a_label_behind_a_labelled_command_is_no_command(env: Terminal) -> None:
     task = ask()
     shown = "It holds:\n```\nrm -r *\n```"
@@ -106,6 +90,11 @@ def test_a_block_without_a_label_behind_a_labelled_command_is_no_command(env: Te
     assert messages[-1].content == shown
     plain = block(task.data.solution).replace("```sh", "```")
     assert play(env, task, [plain, "Done."])[1].passed
+    # The last of all turns is carried out.
+    last = [block("true")] * (env.max_turns - 1) + [block(task.data.solution)]
+    assert play(env, task, last)[1].passed
+    fails = block(f"{task.data.solution}; exit 1")
+    assert not play(env, task, [fails, "Done."])[1].passed
 
 
 def test_a_script_that_knows_only_what_it_has_seen_fails(env: Terminal) -> None:
@@ -145,51 +134,24 @@ def test_other_ways_to_write_the_script_are_right(env: Terminal) -> None:
         assert play(env, task, [block(write), "Done."])[1].passed, program
 
 
-def moved(kind: str) -> Callable[[str, str, list[str]], str]:
-    """Return what makes the command that leaves something of a kind in place of moved files."""
-    return {
-        "links": lambda suffix, folder, names: (
-            f"mkdir {folder}; mv *.{suffix} {folder}/; for f in {folder}/*; do ln -s $f .; done"
-        ),
-        "hard links": lambda suffix, folder, names: f"mkdir {folder}; ln *.{suffix} {folder}/",
-        "pipes": lambda suffix, folder, names: (
-            f"mkdir {folder}; mv *.{suffix} {folder}/; mkfifo {' '.join(names)}"
-        ),
-        "folders": lambda suffix, folder, names: (
-            f"mkdir {folder}; mv *.{suffix} {folder}/; mkdir {' '.join(names)}"
-        ),
-        "unreadable originals": lambda suffix, folder, names: (
-            f"mkdir {folder}; cp *.{suffix} {folder}/; chmod 000 *.{suffix}"
-        ),
-        "large originals": lambda suffix, folder, names: (
-            f"mkdir {folder}; cp *.{suffix} {folder}/; "
-            f"for f in *.{suffix}; do head -c 100000 /dev/zero >> $f; done"
-        ),
-        "other rights": lambda suffix, folder, names: (
-            f"mkdir {folder}; mv *.{suffix} {folder}/; chmod 777 {folder}/*"
-        ),
-    }[kind]
+MOVED = {
+    "links": "mkdir FOLDER; mv *.TYPE FOLDER/; for f in FOLDER/*; do ln -s $f .; done",
+    "hard links": "mkdir FOLDER; ln *.TYPE FOLDER/",
+    "pipes": "mkdir FOLDER; mv *.TYPE FOLDER/; mkfifo NAMES",
+    "folders": "mkdir FOLDER; mv *.TYPE FOLDER/; mkdir NAMES",
+    "unreadable originals": "mkdir FOLDER; cp *.TYPE FOLDER/; chmod 000 *.TYPE",
+    "other rights": "mkdir FOLDER; mv *.TYPE FOLDER/; chmod 777 FOLDER/*",
+}
+"""Commands that leave something of a kind in place of moved files."""
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "links",
-        "hard links",
-        "pipes",
-        "folders",
-        "unreadable originals",
-        "large originals",
-        "other rights",
-    ],
-)
-def test_a_moved_file_is_a_regular_file_with_its_rights_and_leaves_nothing(
-    env: Terminal, kind: str
-) -> None:
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_moved_file_is_a_regular_one_with_its_rights_and_alone(env: Terminal, kind: str) -> None:
     task = ask(level=0.8)
     names = [path for path, _ in task.data.moved]
     folder, suffix = task.data.moved[0][1].partition("/")[0], names[0].rpartition(".")[2]
-    command = moved(kind)(suffix, folder, names)
+    command = MOVED[kind].replace("FOLDER", folder).replace("TYPE", suffix)
+    command = command.replace("NAMES", " ".join(names))
     assert not play(env, task, [block(command), "Done."])[1].passed
 
 
@@ -200,11 +162,6 @@ def test_files_that_a_job_is_not_about_stay_as_they_are(env: Terminal) -> None:
         for change in (f"echo x >> {other}", f"chmod 600 {other}", f"rm {other}"):
             assert not play(env, task, [block(f"{done}; {change}"), "Done."])[1].passed
         assert play(env, task, [block(f"{done}; touch .hidden"), "Done."])[1].passed
-
-
-def test_a_command_that_prints_the_file_and_fails_has_not_printed_it(env: Terminal) -> None:
-    task = ask()
-    assert not play(env, task, [block(f"{task.data.solution}; exit 1"), "Done."])[1].passed
 
 
 @pytest.mark.sampled(1)
@@ -313,35 +270,19 @@ CONSTANT: Mapping[float, tuple[str, ...]] = {
 """Commands that are the same for all tasks of a level, whatever they read in the folder."""
 
 
-def passed(env: Terminal, level: float, tasks: int) -> dict[str, int]:
-    """Return how many tasks each constant command does."""
-    return {
-        command: sum(
-            play(env, ask(index, level=level), [block(command), "Done."])[1].passed
-            for index in range(tasks)
-        )
-        for command in CONSTANT[level]
-    }
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_best_constant_command_of_each_level_does_at_most_1_of_12(
     env: Terminal, level: float
 ) -> None:
     tasks = 8 * CHOICES
-    for command, done in passed(env, level, tasks).items():
-        # Places, counts and folders are even, so only what goes by size or age may be lucky.
-        assert done <= (tasks / 12 if "ls -" not in command else tasks / 7), command
-
-
-def test_the_same_command_does_few_jobs_of_its_level(env: Terminal) -> None:
-    for level, command in ((0.4, "echo 1 > answer.txt"), (0.8, CONSTANT[0.8][0]), (1.0, SHOTGUN)):
+    for command in CONSTANT[level]:
         done = sum(
             play(env, ask(index, level=level), [block(command), "Done."])[1].passed
-            for index in range(6)
+            for index in range(tasks)
         )
-        assert done <= 2, command
+        # Places, counts and folders are even, so only what goes by size or age may be lucky.
+        assert done <= (tasks / 12 if "ls -" not in command else tasks / 7), command
 
 
 def test_a_file_that_is_not_there_cannot_be_printed(env: Terminal) -> None:

@@ -107,12 +107,3 @@ def test_what_is_no_guess_uses_one_up_and_is_not_valid(text: str) -> None:
     assert messages[1].content == "no guess. 2 left. Next guess?"
     assert verdict.passed
     assert verdict.rewards["valid"].value == 0.5
-
-
-def test_cheats_and_canaries_earn_nothing() -> None:
-    for index in range(20):
-        task = ask(index, level=index / 20)
-        for cheat in ENV.cheats(task):
-            assert total(ENV, play(ENV, task, cheat)[1]) == 0
-    (canary,) = ENV.canaries()
-    assert not play(ENV, canary, list(canary.data.candidates)[:3])[1].passed

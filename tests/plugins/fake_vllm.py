@@ -160,18 +160,9 @@ class Port(socketserver.ThreadingTCPServer):
 
 
 if __name__ == "__main__":
-    note(
-        "start",
-        arguments=sys.argv[1:],
-        environment={
-            k: os.environ.get(k)
-            for k in (
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
-                "VLLM_HTTP_TIMEOUT_KEEP_ALIVE",
-                "PYTHONPATH",
-            )
-        },
-    )
+    names = ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE", "PYTHONPATH")
+    known = {name: os.environ.get(name) for name in names}
+    note("start", arguments=sys.argv[1:], environment=known)
     print("(APIServer pid=1) INFO 11-25 10:00:00 [x.py:1] loading the weights", flush=True)
     if (FOLDER / "does_not_start").exists():
         print(

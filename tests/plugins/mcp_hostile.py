@@ -71,22 +71,15 @@ def main() -> None:
                 if KIND in BAD_RESULTS:
                     print(BAD_RESULTS[KIND] % asked["id"], flush=True)
                 elif KIND == "notifications":
-                    flood(
-                        method="notifications/message", params={"level": "info", "data": "x" * 1000}
-                    )
+                    said = {"level": "info", "data": "x" * 1000}
+                    flood(method="notifications/message", params=said)
                 elif KIND == "pings":
                     flood(id=1, method="ping")
                 elif KIND == "requests":
-                    for kind in (
-                        "sampling/createMessage",
-                        "elicitation/create",
-                        "roots/list",
-                        "ping",
-                    ):
+                    for kind in ("sampling/createMessage", "elicitation/create", "roots/list"):
                         write(id=f"s-{kind}", method=kind, params={})
-                    write(
-                        method="notifications/progress", params={"progressToken": 1, "progress": 1}
-                    )
+                    done = {"progressToken": 1, "progress": 1}
+                    write(method="notifications/progress", params=done)
                     write(id=asked["id"], result={"content": [{"type": "text", "text": "fine"}]})
                 elif KIND == "no line":
                     while True:

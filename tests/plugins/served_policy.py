@@ -39,16 +39,13 @@ def tiny_actor(
     policy = model if isinstance(model, Policy) else None
     if isinstance(model, Path) and not model.exists():
         save_tiny(model)
-    config = build_config(
-        [
-            {
-                "environment": "none",
-                "model": {"name": str(model) if policy is None else "tiny", "dtype": "float32"},
-                "sampling": {"gather_ms": 5.0},
-                "kl": {"beta": 0.0},
-            }
-        ]
-    )
+    settings = {
+        "environment": "none",
+        "model": {"name": str(model) if policy is None else "tiny", "dtype": "float32"},
+        "sampling": {"gather_ms": 5.0},
+        "kl": {"beta": 0.0},
+    }
+    config = build_config([settings])
     return build_actor(
         config,
         Sources([]),

@@ -110,6 +110,11 @@ def test_a_completer_gets_what_a_chat_asks() -> None:
     }  # fmt: skip
     with served() as server, server.http(server.admit(completer)) as http:
         assert len(http.post(CHAT, json=body).json()["choices"]) == 1
+    described = {
+        "name": "add",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    }
     assert completer.asked == [
         CompletionRequest(
             prompt=(
@@ -122,16 +127,7 @@ def test_a_completer_gets_what_a_chat_asks() -> None:
                 Message("tool", "none"),
                 Message("assistant", "So?"),
             ),
-            tools=[
-                {
-                    "type": "function",
-                    "function": {
-                        "name": "add",
-                        "description": "",
-                        "parameters": {"type": "object", "properties": {}},
-                    },
-                }
-            ],
+            tools=[{"type": "function", "function": described}],
             max_tokens=7,
             stop=("A", "B"),
             temperature=0.5,
@@ -142,66 +138,25 @@ def test_a_completer_gets_what_a_chat_asks() -> None:
     ]
 
 
-def test_a_completer_gets_each_text_of_a_request() -> None:
-    completer = Fake(lambda request: answer(f"<{request.prompt}>"))
-    with served() as server, server.http(server.admit(completer)) as http:
-        for prompt, texts in (
-            ("a", ["<a>"]),
-            (["a", "b"], ["<a>", "<b>"]),
-            ([1, 2], ["<(1, 2)>"]),
-            ([[1, 2], [3]], ["<(1, 2)>", "<(3,)>"]),
-        ):
-            body = http.post("/v1/completions", json={"model": "policy", "prompt": prompt}).json()
-            assert [choice["text"] for choice in body["choices"]] == texts
-            assert body["usage"]["prompt_tokens"] == 3 * len(texts)
-    assert {request.max_tokens for request in completer.asked} == {16}
-
-
-def test_a_schema_reaches_the_completer() -> None:
-    completer = Fake()
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    formats = [
-        ({"type": "text"}, None),
-        ({"type": "json_object"}, {"type": "object"}),
-        ({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}, schema),
-    ]
-    with served() as server, server.http(server.admit(completer)) as http:
-        for response_format, _ in formats:
-            body = {**HELLO, "response_format": response_format}
-            assert http.post(CHAT, json=body).status_code == 200
-        tools = [{"type": "function", "function": {"name": "add"}}]
-        both = {**HELLO, "response_format": {"type": "json_object"}, "tools": tools}
-        refused = error_of(http.post(CHAT, json=both))
-    assert [request.json_schema for request in completer.asked] == [s for _, s in formats]
-    assert refused["param"] == "response_format"
-
-
 WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": []}, "messages", r"\[\] was found; it has to have at least 1 item"),
-    ({"messages": None}, "messages", "null was found; it has to be a valid array"),
-    ({"messages": [{"content": "x"}]}, "messages.0", "it has no role; send one"),
     ({"messages": [{"role": "boss", "content": "x"}]}, "messages.0", "role is 'boss'; it has to be one of 'system'"),
     ({"messages": [{"role": "user"}]}, "messages.0.content", "it is missing; send it"),
-    ({"messages": [{"role": "user", "content": []}]}, "messages.0.content", "at least 1 item"),
     ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content", "7 was found; it has to be a valid"),
     ({"messages": [{"role": "tool", "content": "5", "tool_call_id": "x"}]}, "messages.0", "follows no such call"),
     ({"temperature": "1"}, "temperature", '"1" was found; it has to be a valid number'),
-    ({"temperature": -0.1}, "temperature", "-0.1 was found; it has to be greater than or equal to 0"),
     ({"top_p": 0}, "top_p", "0 was found; it has to be greater than 0"),
-    ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
     ({"max_tokens": 1.5}, "max_tokens", "1.5 was found; it has to be a valid integer"),
     ({"n": True}, "n", "true was found; it has to be a valid integer"),
     ({"stop": ["a", ""]}, "stop.1", "at least 1 character"),
     ({"stop": ["a"] * 17}, "stop", "at most 16 items"),
-    ({"seed": 2**63}, "seed", "was found"),
-    ({"stream": "yes"}, "stream", "valid boolean"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]}, "messages.0.content.0", "parts of the type text alone"),
+    ({"response_format": {"type": "json_object"}, "tools": [{"type": "function", "function": {"name": "a"}}]}, "response_format", ""),
+    ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens", "send only one"),
     ({"top_k": 5}, "top_k", "this server does not support it; leave it out"),
     ({"frequency_penalty": 0.5}, "frequency_penalty", "0.5 was found; this server supports only null or 0; leave the parameter out"),
-    ({"frequency_penalty": False}, "frequency_penalty", "false was found"),
-    ({"store": 0}, "store", "0 was found"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name", '"a b" was found'),
     ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {"properties": 5}}}]}, "tools.0.function.parameters", "object of JSON schemas"),
-    ({"response_format": {"type": "xml"}}, "response_format", "type is 'xml'"),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format.json_schema.schema", "it is missing"),
     ({"n": 200}, "n", "200 completions were asked for, and this server gives 128 at most"),
     ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}, "a", "and 2 more"),
@@ -224,10 +179,7 @@ def test_a_message_says_which_field_is_wrong_what_was_found_and_what_is_allowed(
     "body",
     [
         b"",
-        b"{",
         b"[]",
-        b"null",
-        b'"text"',
         b"\xff\xfe",
         b'{"model": "\\ud800", "messages": []}',
         b"[" * 100_000,
@@ -272,13 +224,10 @@ def test_without_a_valid_key_nothing_is_answered() -> None:
         base = access.base_url.removesuffix("/v1")
         for headers in (
             {},
-            {"authorization": ""},
             {"authorization": access.key},
-            {"authorization": "Bearer"},
             {"authorization": f"Bearer {access.key}x"},
             {"authorization": f"Bearer {access.key[:-1]}"},
             {"authorization": f"Basic {access.key}"},
-            {"x-api-key": access.key},
         ):
             with httpx.Client(base_url=base, headers=headers) as http:
                 for response in (
@@ -326,13 +275,8 @@ def test_a_dismissed_key_is_refused_and_its_requests_are_given_up() -> None:
         again = server.admit(other, access.key)
         with server.http(again) as http:
             assert http.post(CHAT, json=HELLO).status_code == 200
-
-
-def test_a_key_is_given_to_one_completer() -> None:
-    with served() as server:
-        server.admit(Fake(), "mine")
         with pytest.raises(GrpoError, match="dismiss it first"):
-            server.admit(Fake(), "mine")
+            server.admit(other, access.key)
 
 
 # Failures behind the server.
@@ -479,9 +423,7 @@ def test_one_key_leaves_room_for_the_others() -> None:
 
 
 @pytest.mark.parametrize(("ends", "status"), [("dismiss", 401), ("close", 503)])
-def test_a_request_whose_body_arrives_after_the_end_of_its_key_is_refused(
-    ends: str, status: int
-) -> None:
+def test_a_request_whose_body_follows_the_end_of_its_key_is_refused(ends: str, status: int) -> None:
     completer = Fake(for_ever)
     with served() as server:
         access = server.admit(completer)
@@ -544,37 +486,30 @@ def test_a_large_body_is_refused_whatever_it_says_of_its_size() -> None:
     assert len(completer.asked) == 1
 
 
-def test_an_endless_body_ends() -> None:
-    with served(body_mb=0.1) as server:
-        access = server.admit(Fake())
-        with raw(access) as connection:
-            connection.sendall(post(access, b"", "Transfer-Encoding: chunked"))
-            assert is_cut_off(connection, b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
-
-
 @pytest.mark.parametrize(
     "start",
     [
         b"",
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n",
         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /he",
+        b"a body of 500 bytes",
+        b"a body without end",
     ],
 )
-def test_a_request_that_comes_slowly_is_cut_off(start: bytes) -> None:
-    with served(io_seconds=0.4) as server, raw(server.admit(Fake())) as connection:
-        connection.sendall(start)
-        began = time.monotonic()
-        assert is_cut_off(connection, b"X" if start else b"")
-        assert time.monotonic() - began < 4
-
-
-def test_a_slow_body_is_cut_off_and_asks_nothing() -> None:
-    completer = Fake()
-    with served(io_seconds=0.4) as server:
+def test_a_request_that_comes_slowly_or_without_end_is_cut_off(start: bytes) -> None:
+    completer, part = Fake(), b"X" if start else b""
+    with served(io_seconds=0.4, body_mb=0.1) as server:
         access = server.admit(completer)
+        if b"500" in start:
+            start = post(access, b"", "Content-Length: 500")
+        elif b"without" in start:
+            start = post(access, b"", "Transfer-Encoding: chunked")
+            part = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
         with raw(access) as connection:
-            connection.sendall(post(access, b"", "Content-Length: 500"))
-            assert is_cut_off(connection, b" ")
+            connection.sendall(start)
+            began = time.monotonic()
+            assert is_cut_off(connection, part)
+            assert time.monotonic() - began < 4
     assert completer.asked == []
 
 
@@ -615,12 +550,6 @@ def is_healthy(http: httpx.Client) -> bool:
         return http.get("/health").status_code == 200
     except httpx.TransportError:
         return False
-
-
-def test_bytes_that_are_no_http_are_refused() -> None:
-    with served() as server, raw(server.admit(Fake())) as connection:
-        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert b" 400 " in connection.recv(1000)
 
 
 # The beginning and the end.
@@ -678,13 +607,6 @@ def test_the_socket_of_a_dead_server_is_replaced_and_another_file_is_not(tmp_pat
     assert path.read_text() == "precious"
 
 
-def test_an_endpoint_without_an_address_admits_nobody() -> None:
-    endpoint = HttpEndpoint(HttpConfig())
-    with pytest.raises(GrpoError, match="not open"):
-        endpoint.admit(Fake())
-    asyncio.run(endpoint.close())
-
-
 def test_a_server_at_all_addresses_is_found_on_this_machine() -> None:
     with served(host="0.0.0.0") as server:
         access = server.admit(Fake())
@@ -697,23 +619,16 @@ def test_a_server_at_all_addresses_is_found_on_this_machine() -> None:
     ("settings", "message"),
     [
         ({"port": 70000}, "port from 0 to 65535"),
-        ({"requests": 0}, "limits of at least 1"),
         ({"queue": -1}, "queue of 0 or more"),
         ({"io_seconds": 0}, "times and sizes above 0"),
         ({"model": ""}, "name of a model"),
         ({"hots": "x"}, "endpoint.settings.host"),
-        ({"port": "x"}, "endpoint.settings.port"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         open_endpoint(PluginHost(), EndpointConfig(settings=settings))
-
-
-def test_an_unknown_endpoint_is_said() -> None:
-    with pytest.raises(UserError, match="endpoint 'htp' is not known; did you mean 'http'"):
-        open_endpoint(PluginHost(), EndpointConfig(name="htp"))
-
-
-def test_the_plugin_offers_the_endpoint_that_a_config_names_by_default() -> None:
-    assert isinstance(open_endpoint(PluginHost(), EndpointConfig()), HttpEndpoint)
+    endpoint = open_endpoint(PluginHost(), EndpointConfig())
+    assert isinstance(endpoint, HttpEndpoint)
+    with pytest.raises(GrpoError, match="not open"):
+        endpoint.admit(Fake())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -92,427 +92,270 @@ def text_of(chunks: list[Any], index: int = 0) -> str:
     )
 
 
-# Each call gets the client of the random policy.
+class Calls:
+    """Each gets the client of the random policy."""
 
+    @staticmethod
+    def an_unknown_model_is_not_found(client: OpenAI) -> None:
+        with pytest.raises(openai.NotFoundError, match="there is only 'policy'"):
+            client.models.retrieve("gpt/4o")
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.chat.completions.create(**{**CHAT, "model": "gpt-4o"})
+        assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
 
-def models_are_listed(client: OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["policy"]
-
-
-def a_model_is_described(client: OpenAI) -> None:
-    assert client.models.retrieve("policy").object == "model"
-
-
-def an_unknown_model_is_not_found(client: OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="there is only 'policy'"):
-        client.models.retrieve("gpt/4o")
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.chat.completions.create(**{**CHAT, "model": "gpt-4o"})
-    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-
-
-def a_chat_is_answered(client: OpenAI) -> None:
-    answer = client.chat.completions.create(**CHAT)
-    assert (answer.object, answer.model, len(answer.choices)) == ("chat.completion", "policy", 1)
-    assert answer.choices[0].message.role == "assistant"
-    assert answer.choices[0].finish_reason in ("stop", "length")
-    assert answer.usage is not None
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    assert 0 < answer.usage.completion_tokens <= 12
-
-
-def a_system_message_changes_the_prompt(client: OpenAI) -> None:
-    plain = client.chat.completions.create(**CHAT)
-    messages: Any = [{"role": "system", "content": "Be brief."}, USER]
-    framed = client.chat.completions.create(**{**CHAT, "messages": messages})
-    assert plain.usage is not None
-    assert framed.usage is not None
-    characters = len("system\nBe brief.\n")  # and a token before and after
-    assert framed.usage.prompt_tokens == plain.usage.prompt_tokens + characters + 2
-
-
-def a_developer_speaks_as_the_system(client: OpenAI) -> None:
-    texts = {
-        content(
-            client.chat.completions.create(
-                **{**CHAT, "messages": [{"role": role, "content": "Be brief."}, USER]}, seed=1
-            )
+    @staticmethod
+    def a_chat_is_answered(client: OpenAI) -> None:
+        answer = client.chat.completions.create(**CHAT)
+        assert (answer.object, answer.model, len(answer.choices)) == (
+            "chat.completion",
+            "policy",
+            1,
         )
-        for role in ("system", "developer")
-    }
-    assert len(texts) == 1
-
-
-def a_dialogue_goes_on(client: OpenAI) -> None:
-    first = client.chat.completions.create(**CHAT)
-    messages: Any = [USER, first.choices[0].message, {"role": "user", "content": "Sure?"}]
-    second = client.chat.completions.create(**{**CHAT, "messages": messages})
-    assert first.usage is not None
-    assert second.usage is not None
-    assert second.usage.prompt_tokens > first.usage.prompt_tokens
-
-
-def parts_of_a_text_are_joined(client: OpenAI) -> None:
-    parts: Any = [{"type": "text", "text": "What is "}, {"type": "text", "text": "2 + 3?"}]
-    whole = client.chat.completions.create(**CHAT, seed=2)
-    in_parts = client.chat.completions.create(
-        **{**CHAT, "messages": [{"role": "user", "content": parts}]}, seed=2
-    )
-    assert content(whole) == content(in_parts)
-
-
-def an_image_is_refused(client: OpenAI) -> None:
-    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    with pytest.raises(openai.BadRequestError, match="parts of the type text alone") as caught:
-        client.chat.completions.create(
-            **{**CHAT, "messages": [{"role": "user", "content": [part]}]}
-        )
-    assert caught.value.param == "messages.0.content.0"
-
-
-def the_budget_has_two_names(client: OpenAI) -> None:
-    unlimited = {key: value for key, value in CHAT.items() if key != "max_tokens"}
-    for name in ("max_tokens", "max_completion_tokens"):
-        answer = client.chat.completions.create(**unlimited, **{name: 1})
+        assert answer.choices[0].message.role == "assistant"
+        assert answer.choices[0].finish_reason in ("stop", "length")
         assert answer.usage is not None
-        assert answer.usage.completion_tokens == 1
-    with pytest.raises(openai.BadRequestError, match="send only one"):
-        client.chat.completions.create(**CHAT, max_completion_tokens=5)
-
-
-def a_budget_beyond_the_context_is_refused(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="exceed the model's context of 1024"):
-        client.chat.completions.create(**{**CHAT, "max_tokens": 5000})
-
-
-def greedy_answers_are_equal(client: OpenAI) -> None:
-    answers = {content(client.chat.completions.create(**CHAT, temperature=0)) for _ in range(2)}
-    assert len(answers) == 1
-
-
-def a_seed_fixes_the_answer(client: OpenAI) -> None:
-    answers = [content(client.chat.completions.create(**CHAT, seed=seed)) for seed in (5, 5, 6)]
-    assert answers[0] == answers[1]
-    assert answers[0] != answers[2]
-
-
-def answers_without_a_seed_differ(client: OpenAI) -> None:
-    assert len({content(client.chat.completions.create(**CHAT)) for _ in range(3)}) > 1
-
-
-def a_low_temperature_takes_likely_tokens(client: OpenAI) -> None:
-    greedy = content(client.chat.completions.create(**CHAT, temperature=0))
-    assert content(client.chat.completions.create(**CHAT, temperature=0.001, seed=4)) == greedy
-
-
-def a_small_nucleus_takes_the_likeliest_token(client: OpenAI) -> None:
-    greedy = content(client.chat.completions.create(**CHAT, temperature=0))
-    assert content(client.chat.completions.create(**CHAT, top_p=1e-6, seed=4)) == greedy
-
-
-def several_choices_differ(client: OpenAI) -> None:
-    answer = client.chat.completions.create(**CHAT, n=4, seed=3)
-    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
-    assert len({choice.message.content for choice in answer.choices}) == 4
-    again = client.chat.completions.create(**CHAT, n=4, seed=3)
-    assert [content(again, i) for i in range(4)] == [content(answer, i) for i in range(4)]
-
-
-def too_many_choices_are_refused(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="gives 128 at most"):
-        client.chat.completions.create(**CHAT, n=129)
-
-
-def a_stop_text_is_cut(client: OpenAI) -> None:
-    whole = content(client.chat.completions.create(**CHAT, seed=7))
-    assert len(whole) > 6
-    for stop in (whole[4], [whole[4:6], "no such text"]):
-        answer = client.chat.completions.create(**CHAT, seed=7, stop=stop)
-        first = stop if isinstance(stop, str) else stop[0]
-        assert content(answer) == whole[: whole.index(first)]
-        assert answer.choices[0].finish_reason == "stop"
-
-
-def log_probs_belong_to_the_tokens(client: OpenAI) -> None:
-    answer = client.chat.completions.create(**CHAT, logprobs=True, seed=8)
-    logprobs = answer.choices[0].logprobs
-    assert logprobs is not None
-    assert logprobs.content is not None
-    tokens = [each.token for each in logprobs.content]
-    assert "".join(tokens).removesuffix("<|im_end|>") == content(answer)
-    assert all(each.logprob <= 0 and each.bytes for each in logprobs.content)
-    assert answer.usage is not None
-    assert len(tokens) == answer.usage.completion_tokens
-
-
-def other_log_probs_are_refused(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match=r"top_logprobs: 5 was found; .* null or 0"):
-        client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=5)
-
-
-def a_stream_has_the_same_text(client: OpenAI) -> None:
-    whole = client.chat.completions.create(**CHAT, seed=9)
-    chunks = streamed(client.chat.completions.create(**CHAT, seed=9, stream=True))
-    assert text_of(chunks) == content(whole)
-    assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
-    assert len({chunk.id for chunk in chunks}) == 1
-
-
-def a_stream_may_end_with_the_usage(client: OpenAI) -> None:
-    whole = client.chat.completions.create(**CHAT, seed=9)
-    options: Any = {"include_usage": True}
-    chunks = streamed(
-        client.chat.completions.create(**CHAT, seed=9, stream=True, stream_options=options)
-    )
-    assert chunks[-1].usage == whole.usage
-    assert chunks[-1].choices == []
-    assert all(chunk.usage is None for chunk in chunks[:-1])
-
-
-def a_stream_may_have_several_choices(client: OpenAI) -> None:
-    whole = client.chat.completions.create(**CHAT, seed=9, n=3)
-    chunks = streamed(client.chat.completions.create(**CHAT, seed=9, n=3, stream=True))
-    assert [text_of(chunks, i) for i in range(3)] == [content(whole, i) for i in range(3)]
-
-
-def a_stream_may_have_log_probs(client: OpenAI) -> None:
-    whole = client.chat.completions.create(**CHAT, seed=9, logprobs=True)
-    chunks = streamed(client.chat.completions.create(**CHAT, seed=9, logprobs=True, stream=True))
-    found = [c.choices[0].logprobs for c in chunks if c.choices[0].logprobs is not None]
-    assert found[0].content == whole.choices[0].logprobs.content  # type: ignore[union-attr]
-
-
-def the_clients_own_accumulation_of_a_stream_works(client: OpenAI) -> None:
-    whole = content(client.chat.completions.create(**CHAT, seed=9))
-    with client.chat.completions.stream(**CHAT, seed=9, stop=whole[5]) as stream:
-        final = stream.get_final_completion()
-    assert content(final) == whole[: whole.index(whole[5])]
-
-
-def an_answer_may_have_to_be_json(client: OpenAI) -> None:
-    properties = {"answer": {"type": "integer"}, "sure": {"enum": [True, False]}}
-    schema = {"type": "object", "properties": properties, "required": ["answer", "sure"]}
-    named = {"name": "answer", "schema": {**schema, "additionalProperties": False}, "strict": True}
-    ended = []
-    for seed in range(12):
-        answer = client.chat.completions.create(
-            **{**CHAT, "max_tokens": 60},
-            seed=seed,
-            response_format={"type": "json_schema", "json_schema": named},  # type: ignore[typeddict-item]
+        assert (
+            answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
         )
-        if answer.choices[0].finish_reason == "stop":
-            ended.append(json.loads(content(answer)))
-    assert ended
-    assert all(
-        each.keys() == {"answer", "sure"} and each["sure"] in (True, False) for each in ended
-    )
-    free = client.chat.completions.create(**CHAT, response_format={"type": "json_object"}, seed=1)
-    assert content(free).startswith("{")
+        assert 0 < answer.usage.completion_tokens <= 12
 
+    @staticmethod
+    def a_seed_fixes_the_answer(client: OpenAI) -> None:
+        answers = [content(client.chat.completions.create(**CHAT, seed=seed)) for seed in (5, 5, 6)]
+        assert answers[0] == answers[1]
+        assert answers[0] != answers[2]
 
-def a_schema_that_cannot_be_followed_is_refused(client: OpenAI) -> None:
-    named = {"name": "all", "schema": {"type": "array", "uniqueItems": True}}
-    with pytest.raises(openai.BadRequestError, match=r"response_format: .*uniqueItems"):
+    @staticmethod
+    def several_choices_differ(client: OpenAI) -> None:
+        answer = client.chat.completions.create(**CHAT, n=4, seed=3)
+        assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+        assert len({choice.message.content for choice in answer.choices}) == 4
+        again = client.chat.completions.create(**CHAT, n=4, seed=3)
+        assert [content(again, i) for i in range(4)] == [content(answer, i) for i in range(4)]
+
+    @staticmethod
+    def a_stop_text_is_cut(client: OpenAI) -> None:
+        whole = content(client.chat.completions.create(**CHAT, seed=7))
+        assert len(whole) > 6
+        for stop in (whole[4], [whole[4:6], "no such text"]):
+            answer = client.chat.completions.create(**CHAT, seed=7, stop=stop)
+            first = stop if isinstance(stop, str) else stop[0]
+            assert content(answer) == whole[: whole.index(first)]
+            assert answer.choices[0].finish_reason == "stop"
+
+    @staticmethod
+    def log_probs_belong_to_the_tokens(client: OpenAI) -> None:
+        answer = client.chat.completions.create(**CHAT, logprobs=True, seed=8)
+        logprobs = answer.choices[0].logprobs
+        assert logprobs is not None
+        assert logprobs.content is not None
+        tokens = [each.token for each in logprobs.content]
+        assert "".join(tokens).removesuffix("<|im_end|>") == content(answer)
+        assert all(each.logprob <= 0 and each.bytes for each in logprobs.content)
+        assert answer.usage is not None
+        assert len(tokens) == answer.usage.completion_tokens
+
+    @staticmethod
+    def a_stream_has_the_same_text(client: OpenAI) -> None:
+        whole = client.chat.completions.create(**CHAT, seed=9)
+        chunks = streamed(client.chat.completions.create(**CHAT, seed=9, stream=True))
+        assert text_of(chunks) == content(whole)
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert chunks[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+        assert len({chunk.id for chunk in chunks}) == 1
+
+    @staticmethod
+    def a_stream_may_end_with_the_usage(client: OpenAI) -> None:
+        whole = client.chat.completions.create(**CHAT, seed=9)
+        options: Any = {"include_usage": True}
+        chunks = streamed(
+            client.chat.completions.create(**CHAT, seed=9, stream=True, stream_options=options)
+        )
+        assert chunks[-1].usage == whole.usage
+        assert chunks[-1].choices == []
+        assert all(chunk.usage is None for chunk in chunks[:-1])
+
+    @staticmethod
+    def the_clients_own_accumulation_of_a_stream_works(client: OpenAI) -> None:
+        whole = content(client.chat.completions.create(**CHAT, seed=9))
+        with client.chat.completions.stream(**CHAT, seed=9, stop=whole[5]) as stream:
+            final = stream.get_final_completion()
+        assert content(final) == whole[: whole.index(whole[5])]
+
+    @staticmethod
+    def an_answer_may_have_to_be_json(client: OpenAI) -> None:
+        properties = {"answer": {"type": "integer"}, "sure": {"enum": [True, False]}}
+        schema = {"type": "object", "properties": properties, "required": ["answer", "sure"]}
+        named = {
+            "name": "answer",
+            "schema": {**schema, "additionalProperties": False},
+            "strict": True,
+        }
+        ended = []
+        for seed in range(12):
+            answer = client.chat.completions.create(
+                **{**CHAT, "max_tokens": 60},
+                seed=seed,
+                response_format={"type": "json_schema", "json_schema": named},  # type: ignore[typeddict-item]
+            )
+            if answer.choices[0].finish_reason == "stop":
+                ended.append(json.loads(content(answer)))
+        assert ended
+        assert all(
+            each.keys() == {"answer", "sure"} and each["sure"] in (True, False) for each in ended
+        )
+        free = client.chat.completions.create(
+            **CHAT, response_format={"type": "json_object"}, seed=1
+        )
+        assert content(free).startswith("{")
+
+    @staticmethod
+    def parameters_that_change_nothing_are_accepted(client: OpenAI) -> None:
         client.chat.completions.create(
             **CHAT,
-            response_format={"type": "json_schema", "json_schema": named},  # type: ignore[typeddict-item]
+            user="me",
+            metadata={"run": "1"},
+            store=False,
+            service_tier="auto",
+            frequency_penalty=0.0,
+            presence_penalty=0,
+            logit_bias={},
+            top_logprobs=0,
+            modalities=["text"],
+            parallel_tool_calls=True,
+            safety_identifier="me",
+            prompt_cache_key="k",
+            response_format={"type": "text"},
         )
 
-
-def an_error_of_a_stream_has_its_status(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="context"):
-        client.chat.completions.create(**{**CHAT, "max_tokens": 5000}, stream=True)
-
-
-def raw_answers_have_an_id(client: OpenAI) -> None:
-    raw = client.chat.completions.with_raw_response.create(**CHAT)
-    assert raw.headers["content-type"] == "application/json"
-    assert raw.parse()._request_id == raw.headers["x-request-id"] != ""
-
-
-def raw_answers_may_be_read_in_parts(client: OpenAI) -> None:
-    with client.chat.completions.with_streaming_response.create(**CHAT) as response:
-        assert json.loads("".join(response.iter_text()))["object"] == "chat.completion"
-
-
-def parameters_that_change_nothing_are_accepted(client: OpenAI) -> None:
-    client.chat.completions.create(
-        **CHAT,
-        user="me",
-        metadata={"run": "1"},
-        store=False,
-        service_tier="auto",
-        frequency_penalty=0.0,
-        presence_penalty=0,
-        logit_bias={},
-        top_logprobs=0,
-        modalities=["text"],
-        parallel_tool_calls=True,
-        safety_identifier="me",
-        prompt_cache_key="k",
-        response_format={"type": "text"},
-    )
-
-
-def parameters_that_would_change_the_answer_are_refused(client: OpenAI) -> None:
-    unsupported: list[dict[str, Any]] = [
-        {"frequency_penalty": 0.5},
-        {"presence_penalty": -1},
-        {"logit_bias": {"5": 10}},
-        {"parallel_tool_calls": False},
-        {"reasoning_effort": "high"},
-        {"modalities": ["audio"]},
-        {"service_tier": "flex"},
-        {"store": True},
-        {"tool_choice": "required"},
-        {"web_search_options": {}},
-        {"functions": []},
-        {"extra_body": {"top_k": 5}},
-    ]
-    for parameters in unsupported:
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(**CHAT, **parameters)
-        name = next(iter(parameters.get("extra_body", parameters)))
-        assert caught.value.param == name
-        assert name in caught.value.message
-
-
-def a_text_is_continued(client: OpenAI) -> None:
-    answer = client.completions.create(**TEXT)
-    assert (answer.object, answer.choices[0].index) == ("text_completion", 0)
-    assert answer.usage is not None
-    assert 0 < answer.usage.completion_tokens <= 12
-
-
-def a_text_has_sixteen_tokens_by_default(client: OpenAI) -> None:
-    answer = client.completions.create(model="policy", prompt="One", seed=11)
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 16
-    assert answer.choices[0].finish_reason == "length"
-
-
-def tokens_are_continued(client: OpenAI) -> None:
-    answer = client.completions.create(**{**TEXT, "prompt": [40, 41, 42]})
-    assert answer.usage is not None
-    assert answer.usage.prompt_tokens == 3
-    with pytest.raises(openai.BadRequestError, match="the token 7000"):
-        client.completions.create(**{**TEXT, "prompt": [7000]})
-
-
-def several_texts_are_continued(client: OpenAI) -> None:
-    for prompt in (["One", "Two"], [[40, 41], [42]]):
-        answer = client.completions.create(**{**TEXT, "prompt": prompt}, n=2, seed=1)
-        assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
-        single = client.completions.create(**{**TEXT, "prompt": prompt[1]}, n=2, seed=1)
-        assert [choice.text for choice in answer.choices[2:]] == [
-            choice.text for choice in single.choices
+    @staticmethod
+    def parameters_that_would_change_the_answer_are_refused(client: OpenAI) -> None:
+        unsupported: list[dict[str, Any]] = [
+            {"frequency_penalty": 0.5},
+            {"presence_penalty": -1},
+            {"logit_bias": {"5": 10}},
+            {"parallel_tool_calls": False},
+            {"reasoning_effort": "high"},
+            {"modalities": ["audio"]},
+            {"service_tier": "flex"},
+            {"store": True},
+            {"tool_choice": "required"},
+            {"web_search_options": {}},
+            {"functions": []},
+            {"extra_body": {"top_k": 5}},
         ]
+        for parameters in unsupported:
+            with pytest.raises(openai.BadRequestError) as caught:
+                client.chat.completions.create(**CHAT, **parameters)
+            name = next(iter(parameters.get("extra_body", parameters)))
+            assert caught.value.param == name
+            assert name in caught.value.message
 
+    @staticmethod
+    def a_text_is_continued(client: OpenAI) -> None:
+        answer = client.completions.create(**TEXT)
+        assert (answer.object, answer.choices[0].index) == ("text_completion", 0)
+        assert answer.usage is not None
+        assert 0 < answer.usage.completion_tokens <= 12
 
-def a_text_has_log_probs_and_offsets(client: OpenAI) -> None:
-    choice = client.completions.create(**TEXT, logprobs=0, seed=1).choices[0]
-    assert choice.logprobs is not None
-    assert choice.logprobs.tokens is not None
-    assert choice.logprobs.text_offset is not None
-    assert "".join(choice.logprobs.tokens).replace("<|pad|>", "") == choice.text
-    assert choice.logprobs.text_offset[:3] == [0, 1, 2]
-    with pytest.raises(openai.BadRequestError, match="logprobs: 3 was found"):
-        client.completions.create(**TEXT, logprobs=3)
+    @staticmethod
+    def several_texts_are_continued(client: OpenAI) -> None:
+        for prompt in (["One", "Two"], [[40, 41], [42]]):
+            answer = client.completions.create(**{**TEXT, "prompt": prompt}, n=2, seed=1)
+            assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+            single = client.completions.create(**{**TEXT, "prompt": prompt[1]}, n=2, seed=1)
+            assert [choice.text for choice in answer.choices[2:]] == [
+                choice.text for choice in single.choices
+            ]
 
+    @staticmethod
+    def a_text_has_log_probs_and_offsets(client: OpenAI) -> None:
+        choice = client.completions.create(**TEXT, logprobs=0, seed=1).choices[0]
+        assert choice.logprobs is not None
+        assert choice.logprobs.tokens is not None
+        assert choice.logprobs.text_offset is not None
+        assert "".join(choice.logprobs.tokens).replace("<|pad|>", "") == choice.text
+        assert choice.logprobs.text_offset[:3] == [0, 1, 2]
+        with pytest.raises(openai.BadRequestError, match="logprobs: 3 was found"):
+            client.completions.create(**TEXT, logprobs=3)
 
-def a_text_may_be_streamed(client: OpenAI) -> None:
-    whole = client.completions.create(**TEXT, seed=1, stop="zz")
-    options: Any = {"include_usage": True}
-    chunks = streamed(
-        client.completions.create(**TEXT, seed=1, stop="zz", stream=True, stream_options=options)
-    )
-    assert "".join(c.choices[0].text for c in chunks if c.choices) == whole.choices[0].text
-    assert chunks[-1].usage == whole.usage
-
-
-def an_echo_is_refused(client: OpenAI) -> None:
-    for parameters in ({"echo": True}, {"suffix": "."}, {"best_of": 3}):
-        with pytest.raises(openai.BadRequestError, match=next(iter(parameters))):
-            client.completions.create(**TEXT, **parameters)  # type: ignore[call-overload]
-
-
-def a_wrong_key_is_refused(client: OpenAI) -> None:
-    for key in ("sk-wrong", "grpo-"):
-        with pytest.raises(openai.AuthenticationError, match="not known") as caught:
-            client.with_options(api_key=key).chat.completions.create(**CHAT)
-        assert caught.value.code == "invalid_api_key"
-
-
-def two_requests_at_once_are_answered(client: OpenAI) -> None:
-    async def both() -> list[ChatCompletion]:
-        options: Any = {"base_url": client.base_url, "api_key": client.api_key}
-        async with openai.AsyncOpenAI(**options) as other:
-            return await asyncio.gather(
-                *(other.chat.completions.create(**CHAT, seed=seed) for seed in (1, 2))
+    @staticmethod
+    def a_text_may_be_streamed(client: OpenAI) -> None:
+        whole = client.completions.create(**TEXT, seed=1, stop="zz")
+        options: Any = {"include_usage": True}
+        chunks = streamed(
+            client.completions.create(
+                **TEXT, seed=1, stop="zz", stream=True, stream_options=options
             )
+        )
+        assert "".join(c.choices[0].text for c in chunks if c.choices) == whole.choices[0].text
+        assert chunks[-1].usage == whole.usage
 
-    answers = [content(answer) for answer in asyncio.run(both())]
-    alone = [content(client.chat.completions.create(**CHAT, seed=seed)) for seed in (1, 2)]
-    assert answers == alone
+    @staticmethod
+    def a_wrong_key_is_refused(client: OpenAI) -> None:
+        for key in ("sk-wrong", "grpo-"):
+            with pytest.raises(openai.AuthenticationError, match="not known") as caught:
+                client.with_options(api_key=key).chat.completions.create(**CHAT)
+            assert caught.value.code == "invalid_api_key"
 
+    @staticmethod
+    def tokens_are_continued(client: OpenAI) -> None:
+        answer = client.completions.create(**{**TEXT, "prompt": [40, 41, 42]})
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens == 3
+        with pytest.raises(openai.BadRequestError, match="the token 7000"):
+            client.completions.create(**{**TEXT, "prompt": [7000]})
 
-CALLS: list[Callable[[OpenAI], None]] = [
-    models_are_listed,
-    a_model_is_described,
-    an_unknown_model_is_not_found,
-    a_chat_is_answered,
-    a_system_message_changes_the_prompt,
-    a_developer_speaks_as_the_system,
-    a_dialogue_goes_on,
-    parts_of_a_text_are_joined,
-    an_image_is_refused,
-    the_budget_has_two_names,
-    a_budget_beyond_the_context_is_refused,
-    greedy_answers_are_equal,
-    a_seed_fixes_the_answer,
-    answers_without_a_seed_differ,
-    a_low_temperature_takes_likely_tokens,
-    a_small_nucleus_takes_the_likeliest_token,
-    several_choices_differ,
-    too_many_choices_are_refused,
-    a_stop_text_is_cut,
-    log_probs_belong_to_the_tokens,
-    other_log_probs_are_refused,
-    a_stream_has_the_same_text,
-    a_stream_may_end_with_the_usage,
-    a_stream_may_have_several_choices,
-    a_stream_may_have_log_probs,
-    the_clients_own_accumulation_of_a_stream_works,
-    an_answer_may_have_to_be_json,
-    a_schema_that_cannot_be_followed_is_refused,
-    an_error_of_a_stream_has_its_status,
-    raw_answers_have_an_id,
-    raw_answers_may_be_read_in_parts,
-    parameters_that_change_nothing_are_accepted,
-    parameters_that_would_change_the_answer_are_refused,
-    a_text_is_continued,
-    a_text_has_sixteen_tokens_by_default,
-    tokens_are_continued,
-    several_texts_are_continued,
-    a_text_has_log_probs_and_offsets,
-    a_text_may_be_streamed,
-    an_echo_is_refused,
-    a_wrong_key_is_refused,
-    two_requests_at_once_are_answered,
-]
+    @staticmethod
+    def a_budget_beyond_the_context_is_refused(client: OpenAI) -> None:
+        with pytest.raises(openai.BadRequestError, match="exceed the model's context of 1024"):
+            client.chat.completions.create(**{**CHAT, "max_tokens": 5000})
 
+    @staticmethod
+    def an_echo_is_refused(client: OpenAI) -> None:
+        for parameters in ({"echo": True}, {"suffix": "."}, {"best_of": 3}):
+            with pytest.raises(openai.BadRequestError, match=next(iter(parameters))):
+                client.completions.create(**TEXT, **parameters)  # type: ignore[call-overload]
 
-def test_there_are_at_least_forty_calls() -> None:
-    assert len({*CALLS}) == len(CALLS) >= 40
+    @staticmethod
+    def raw_answers_have_an_id(client: OpenAI) -> None:
+        raw = client.chat.completions.with_raw_response.create(**CHAT)
+        assert raw.headers["content-type"] == "application/json"
+        assert raw.parse()._request_id == raw.headers["x-request-id"] != ""
+
+    @staticmethod
+    def a_stream_may_have_several_choices(client: OpenAI) -> None:
+        whole = client.chat.completions.create(**CHAT, seed=9, n=3)
+        chunks = streamed(client.chat.completions.create(**CHAT, seed=9, n=3, stream=True))
+        assert [text_of(chunks, i) for i in range(3)] == [content(whole, i) for i in range(3)]
+
+    @staticmethod
+    def a_stream_may_have_log_probs(client: OpenAI) -> None:
+        whole = client.chat.completions.create(**CHAT, seed=9, logprobs=True)
+        chunks = streamed(
+            client.chat.completions.create(**CHAT, seed=9, logprobs=True, stream=True)
+        )
+        found = [c.choices[0].logprobs for c in chunks if c.choices[0].logprobs is not None]
+        assert found[0].content == whole.choices[0].logprobs.content  # type: ignore[union-attr]
+
+    @staticmethod
+    def two_requests_at_once_are_answered(client: OpenAI) -> None:
+        async def both() -> list[ChatCompletion]:
+            options: Any = {"base_url": client.base_url, "api_key": client.api_key}
+            async with openai.AsyncOpenAI(**options) as other:
+                return await asyncio.gather(
+                    *(other.chat.completions.create(**CHAT, seed=seed) for seed in (1, 2))
+                )
+
+        answers = [content(answer) for answer in asyncio.run(both())]
+        alone = [content(client.chat.completions.create(**CHAT, seed=seed)) for seed in (1, 2)]
+        assert answers == alone
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-def test_the_clients_calls_are_answered(
-    clients: SimpleNamespace, call: Callable[[OpenAI], None]
-) -> None:
-    call(clients.policy)
+@pytest.mark.parametrize("name", [name for name in vars(Calls) if not name.startswith("_")])
+def test_the_clients_calls_are_answered(clients: SimpleNamespace, name: str) -> None:
+    getattr(Calls, name)(clients.policy)
 
 
 def test_tools_are_called_and_their_results_are_read(clients: SimpleNamespace) -> None:
@@ -635,4 +478,4 @@ def test_a_schema_that_cannot_be_followed_is_refused(clients: SimpleNamespace) -
 def test_the_unix_socket_answers_like_the_port(clients: SimpleNamespace) -> None:
     transport = httpx.HTTPTransport(uds=str(clients.socket))
     with openai_client(clients.access, http_client=httpx.Client(transport=transport)) as other:
-        a_seed_fixes_the_answer(other)
+        Calls.a_seed_fixes_the_answer(other)

@@ -80,9 +80,17 @@ def _wait(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(log.read_text())
 
 
-def test_every_text_gets_a_score_or_an_error_and_every_call_is_counted(
-    endpoint: tuple[str, str],
-) -> None:
+def judgements(judge: LLM, requests: list[JudgeRequest]) -> list[Judgement]:
+    async def judged() -> list[Judgement]:
+        try:
+            return list(await judge.judge(requests))
+        finally:
+            await judge.close()
+
+    return asyncio.run(judged())
+
+
+def test_texts_get_a_score_or_an_error_and_every_call_is_counted(endpoint: tuple[str, str]) -> None:
     address, model = endpoint
     config = LLMConfig(
         model=model,
@@ -95,26 +103,15 @@ def test_every_text_gets_a_score_or_an_error_and_every_call_is_counted(
         price_out=2.0,
     )
     judge = LLM(config)
-
-    async def judged() -> list[object]:
-        try:
-            return list(
-                await judge.judge(
-                    [JudgeRequest(text, context="Say something true.") for text in TEXTS]
-                )
-            )
-        finally:
-            await judge.close()
-
-    found = asyncio.run(judged())
+    found = judgements(judge, [JudgeRequest(text, context="Say something true.") for text in TEXTS])
     assert len(found) == len(TEXTS)
     for judgement in found:
-        if judgement.error is None:  # type: ignore[attr-defined]
-            assert 0 <= judgement.score <= 1  # type: ignore[attr-defined]
-            assert judgement.detail["tokens_out"] > 0  # type: ignore[attr-defined]
+        if judgement.error is None:
+            assert 0 <= judgement.score <= 1
+            assert judgement.detail["tokens_out"] > 0
         else:
-            assert "could not be read" in judgement.error  # type: ignore[attr-defined]
-    scored = sum(judgement.error is None for judgement in found)  # type: ignore[attr-defined]
+            assert "could not be read" in judgement.error
+    scored = sum(judgement.error is None for judgement in found)
     print(
         f"{scored} of {len(found)} texts scored in {judge.spent.calls} calls, cost {judge.spent.cost:.6f}"
     )
@@ -147,7 +144,6 @@ CITIES = {
     "Rome": "Italy",
     "Madrid": "Spain",
     "Berlin": "Germany",
-    "Vienna": "Austria",
     "Oslo": "Norway",
 }
 NONSENSE = (
@@ -155,7 +151,6 @@ NONSENSE = (
     "xq zzv krrp",
     "I do not know.",
     "9 9 9 9 9",
-    "????",
     "lorem ipsum dolor",
 )
 
@@ -163,15 +158,10 @@ NONSENSE = (
 def graded(rng: random.Random) -> tuple[JudgeRequest, int]:
     """A text that answers its question, or nonsense, and the grade that it deserves."""
     city, country = rng.choice(list(CITIES.items()))
-    good = rng.random() < 0.5
-    text = (
-        rng.choice((f"{city} is the capital of {country}.", f"It is {city}."))
-        if good
-        else rng.choice(NONSENSE)
-    )
-    return JudgeRequest(text, context=f"What is the capital of {country}?"), rng.randint(
-        8, 10
-    ) if good else rng.randint(0, 2)
+    right = (f"{city} is the capital of {country}.", f"It is {city}.")
+    texts, lowest = rng.choice(((right, 8), (NONSENSE, 0)))
+    request = JudgeRequest(rng.choice(texts), context=f"What is the capital of {country}?")
+    return request, rng.randint(lowest, lowest + 2)
 
 
 @pytest.fixture(scope="module")
@@ -181,22 +171,12 @@ def grading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     rows = []
     for _ in range(240):
         request, score = graded(rng)
-        answer = json.dumps(
-            {
-                "score": score,
-                "reason": "It answers the question." if score > 5 else "It says nothing about it.",
-            }
-        )
+        reason = "It answers the question." if score > 5 else "It says nothing about it."
+        answer = json.dumps({"score": score, "reason": reason})
         shown = messages(request, rubric=RUBRIC, secret=secrets.token_hex(16))
-        rows.append(
-            json.dumps({"messages": [*shown, {"role": "assistant", "content": answer}]}) + "\n"
-        )
-    (folder / "grades.jsonl").write_text("".join(rows))
-    _grpo(
-        *words(
-            f"sft --data {folder / 'grades.jsonl'} --epochs 2 --batch-size 8 --out {folder / 'run'}"
-        ),
-    )
+        rows.append(json.dumps({"messages": [*shown, {"role": "assistant", "content": answer}]}))
+    (folder / "grades.jsonl").write_text("\n".join(rows))
+    _grpo(*words(f"sft --data {folder}/grades.jsonl --epochs 2 --batch-size 8 --out {folder}/run"))
     _grpo("export", folder / "run", "--weights", folder / "model", "--dtype", "float32")
     with served(str(folder / "model"), folder / "log.txt") as found:
         yield found
@@ -230,13 +210,7 @@ def test_a_served_model_that_knows_how_to_grade_gives_scores_that_tell_answers_f
     rng = random.Random(1)
     asked = [graded(rng) for _ in range(8)]
 
-    async def judged() -> list[Judgement]:
-        try:
-            return list(await judge.judge([request for request, _ in asked]))
-        finally:
-            await judge.close()
-
-    found = asyncio.run(judged())
+    found = judgements(judge, [request for request, _ in asked])
     scored = [
         (judgement.score, deserved)
         for judgement, (_, deserved) in zip(found, asked, strict=True)
@@ -244,11 +218,5 @@ def test_a_served_model_that_knows_how_to_grade_gives_scores_that_tell_answers_f
     ]
     print(f"{len(scored)} of {len(asked)} texts scored in {judge.spent.calls} calls: {scored}")
     assert len(scored) >= 6
-    good, bad = (
-        [s for s, deserved in scored if deserved > 5],
-        [s for s, deserved in scored if deserved <= 5],
-    )
-    assert min(good) > max(bad)
-    assert all(
-        len(judgement.detail["votes"]) >= 2 for judgement in found if judgement.error is None
-    )
+    assert min(s for s, deserved in scored if deserved > 5) > max(s for s, d in scored if d <= 5)
+    assert all(len(each.detail["votes"]) >= 2 for each in found if each.error is None)

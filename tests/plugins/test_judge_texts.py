@@ -13,26 +13,18 @@ from transformers import (
     GPT2Config,
     GPT2ForSequenceClassification,
     GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForSequenceClassification,
 )
 
 from grpo_core import JudgeRequest
-from grpo_judge.contrast import NO_SCORE, calibrated, places
+from grpo_judge.contrast import NO_SCORE
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.scorer import Scorer, ScorerConfig
 
 from ..train.tiny import tiny_tokenizer
 
 POSITIONS = 40
-LEARNED: dict[str, Any] = {
-    "vocab_size": 104,
-    "n_embd": 32,
-    "n_layer": 1,
-    "n_head": 2,
-    "n_positions": POSITIONS,
-    "pad_token_id": 0,
-}
+SHAPE = {"vocab_size": 104, "n_embd": 32, "n_layer": 1, "n_head": 2, "pad_token_id": 0}
+LEARNED: dict[str, Any] = {**SHAPE, "n_positions": POSITIONS}
 
 
 def scores(judge: Any, *requests: JudgeRequest) -> list[Any]:
@@ -60,7 +52,7 @@ def test_a_text_without_tokens_gets_0_alone_and_in_a_batch(classifier: Path) -> 
     assert first.score == third.score == pytest.approx(alone.score, abs=1e-6)
 
 
-def test_a_text_longer_than_the_positions_of_a_scorer_is_cut_like_one_over_max_tokens(
+def test_a_text_longer_than_a_scorer_reads_is_cut_like_one_over_max_tokens(
     classifier: Path,
 ) -> None:
     judge = Scorer(ScorerConfig(model=str(classifier), max_tokens=512))
@@ -89,9 +81,7 @@ def test_a_token_that_the_model_has_no_row_for_is_its_own_texts_fault_alone(tmp_
     assert math.isfinite(inside)
 
 
-def test_scores_that_overflow_are_0_for_a_text_and_an_error_where_all_of_them_do(
-    classifier: Path,
-) -> None:
+def test_scores_that_overflow_are_0_for_a_text_and_an_error_where_all_do(classifier: Path) -> None:
     judge = Scorer(ScorerConfig(model=str(classifier), template="{candidate}"))
     embedding = judge._frozen.model.transformer.wte.weight.data
     embedding[tiny_tokenizer()("~")["input_ids"][0]] = math.nan
@@ -103,9 +93,7 @@ def test_scores_that_overflow_are_0_for_a_text_and_an_error_where_all_of_them_do
     assert "not finite, also to a neutral text" in broken.error
 
 
-def test_a_fill_longer_than_the_positions_of_a_model_gets_0_and_the_others_their_score(
-    tmp_path: Path,
-) -> None:
+def test_a_fill_longer_than_a_model_reads_gets_0_and_the_others_their_score(tmp_path: Path) -> None:
     torch.manual_seed(2)
     model = GPT2LMHeadModel(GPT2Config(**LEARNED, initializer_range=0.5))
     model.save_pretrained(tmp_path / "judge")
@@ -116,16 +104,8 @@ def test_a_fill_longer_than_the_positions_of_a_model_gets_0_and_the_others_their
     def asked(fill: str, reference: str = "cd ab ef", context: str = "abc ") -> JudgeRequest:
         return JudgeRequest(fill, context=context, suffix=" x", reference=reference)
 
-    references = [
-        "cd ab ef",
-        "ef cd ab",
-        "ab ef cd",
-        "qr st uv",
-        "uv qr st",
-        "xy ab zz",
-        "zz ab xy",
-        "hi jk lm",
-    ]
+    words = ("cd", "ab", "ef", "qr", "st", "uv", "xy", "zz")
+    references = [" ".join(words[place : place + 3]) for place in range(len(words) - 2)]
     judgeable = [text for text in references if scores(judge, asked(text, text))[0].error is None]
     assert judgeable, "a random model prefers none of the references"
     gold = judgeable[0]
@@ -134,36 +114,3 @@ def test_a_fill_longer_than_the_positions_of_a_model_gets_0_and_the_others_their
     assert (hostile.score, hostile.explanation, hostile.error) == (0.0, NO_SCORE, None)
     (nothing,) = scores(judge, asked(gold, gold, context="c" * 100))
     assert "gives the reference or an empty fill no score" in nothing.error
-
-
-def test_a_reference_without_a_score_is_an_error_and_never_a_0() -> None:
-    request = JudgeRequest("ab cd", context="x ", suffix=" y", reference="ef gh")
-    finite = dict.fromkeys(places(request), 0.1) | {
-        ("x ", "ef gh", " y"): 0.9,
-        ("x ", "ab cd", " y"): 0.5,
-    }
-    assert calibrated(request, finite, least=0.01, unit="").score == pytest.approx(0.5)
-    for place, expected in (
-        (("x ", "ef gh", " y"), True),
-        (("x ", "", " y"), True),
-        (("x ", "ab cd", " y"), False),
-    ):
-        for value in (math.nan, math.inf, -math.inf):
-            judgement = calibrated(request, finite | {place: value}, least=0.01, unit="")
-            assert (judgement.error is not None) == expected
-            assert judgement.score == 0.0
-
-
-def test_a_model_with_relative_positions_counts_those_it_was_made_for(tmp_path: Path) -> None:
-    shape = {
-        "vocab_size": 104,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    config = LlamaConfig(**shape, pad_token_id=0, max_position_embeddings=64)
-    LlamaForSequenceClassification(config).save_pretrained(tmp_path / "judge")
-    tiny_tokenizer().save_pretrained(tmp_path / "judge")
-    judge = Scorer(ScorerConfig(model=str(tmp_path / "judge")))
-    assert judge._frozen.most_tokens == 64

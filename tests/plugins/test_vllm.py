@@ -207,15 +207,7 @@ def test_a_json_schema_is_the_servers_business_and_the_log_probs_are_of_the_full
     assert follows_schemas(fake.sampler())
 
 
-def test_a_schema_that_the_server_refuses_is_named_as_the_cause(fake: Fake) -> None:
-    with pytest.raises(UnsupportedSchemaError, match=r"followed: .* the grammar is not supported"):
-        drawn(fake.sampler(), replace(asks(5, 10), json_schema={"uniqueItems": True}))
-    assert len(fake.pids()) == 1
-
-
-def test_each_version_has_a_name_of_its_own_and_the_one_before_is_unloaded_and_removed(
-    fake: Fake,
-) -> None:
+def test_each_version_has_a_name_of_its_own_and_the_one_before_is_removed(fake: Fake) -> None:
     weights = [Adapter(number) for number in range(3)]
 
     async def run() -> list[Completion]:
@@ -223,11 +215,8 @@ def test_each_version_has_a_name_of_its_own_and_the_one_before_is_unloaded_and_r
         for version, adapter in zip((0, 1, 0), weights, strict=True):  # the last: as after a resume
             await sampler.sync(adapter, version)
             found.append(await sampler.generate(asks(10, count=1)))
-        assert [folder.exists() for adapter in weights for folder in adapter.folders] == [
-            False,
-            False,
-            True,
-        ]
+        kept = [folder.exists() for adapter in weights for folder in adapter.folders]
+        assert kept == [False, False, True]
         await sampler.close()
         return found
 
@@ -239,21 +228,15 @@ def test_each_version_has_a_name_of_its_own_and_the_one_before_is_unloaded_and_r
     assert len(fake.pids()) == 1
 
 
-def test_where_all_weights_are_trained_all_are_reloaded_and_nothing_cached_stays(
-    fake: Fake,
-) -> None:
+def test_where_all_weights_are_trained_all_are_reloaded_and_no_cache_stays(fake: Fake) -> None:
     (found,) = drawn(fake.sampler(model={"adapter_rank": None}), asks(10, count=1), number=4)
     assert found.token_ids == (15,)
-    assert [event["event"] for event in fake.events("/")][:2] == [
-        "/collective_rpc",
-        "/reset_prefix_cache",
-    ]
+    first = [event["event"] for event in fake.events("/")][:2]
+    assert first == ["/collective_rpc", "/reset_prefix_cache"]
     assert "--enable-lora" not in fake.events("start")[0]["arguments"]
 
 
-def test_a_server_that_dies_in_the_middle_is_started_again_with_the_present_weights(
-    fake: Fake,
-) -> None:
+def test_a_server_that_dies_is_started_again_with_the_present_weights(fake: Fake) -> None:
     others = [asks(10, seed=seed, count=2) for seed in range(8)]
     found = drawn(fake.sampler(), asks(fake_vllm.DIES, 10, count=2), *others, number=3)
     assert [completion.token_ids for completion in found] == [(14, 18)] * 9
@@ -266,28 +249,29 @@ def test_a_completion_that_the_server_gives_up_as_it_ends_is_asked_for_again(fak
     assert found.token_ids == (11, 12)
 
 
-def test_a_request_that_the_server_never_answers_ends_with_its_last_words(fake: Fake) -> None:
-    with pytest.raises(
-        GrpoError, match=r"(?s)failed 2 times: HTTP status 500.*loading the weights"
-    ):
-        drawn(fake.sampler(retries=1), asks(fake_vllm.FAILS))
-    assert len(fake.pids()) == 2
-
-
-def test_a_server_that_hangs_is_started_again(fake: Fake) -> None:
-    with pytest.raises(GrpoError, match=r"failed 2 times: ReadTimeout"):
-        drawn(fake.sampler(retries=1, request_seconds=0.3), asks(fake_vllm.WAITS))
-
-
-def test_a_request_that_is_refused_is_an_error_at_once(fake: Fake) -> None:
-    with pytest.raises(
-        GrpoError, match="refuses /v1/completions: HTTP status 400: the prompt is too long"
-    ):
-        drawn(fake.sampler(), asks(fake_vllm.REFUSED))
-    assert len(fake.pids()) == 1
+@pytest.mark.parametrize(
+    ("asked", "settings", "message", "starts"),
+    [
+        (asks(fake_vllm.FAILS), {"retries": 1}, r"failed 2 times: HTTP status 500.*loading the weights", 2),
+        (asks(fake_vllm.WAITS), {"retries": 1, "request_seconds": 0.3}, "failed 2 times: ReadTimeout", 2),
+        (asks(fake_vllm.REFUSED), {}, "refuses /v1/completions: HTTP status 400: the prompt is too long", 1),
+        (replace(asks(5), json_schema={"uniqueItems": True}), {}, "followed: .* the grammar is not supported", 1),
+    ],
+    ids=["fails each time", "hangs", "is refused", "has a schema that is refused"],
+)  # fmt: skip
+def test_a_request_that_the_server_does_not_answer_ends_with_its_words(
+    fake: Fake, asked: Request, settings: dict[str, Any], message: str, starts: int
+) -> None:
+    """After the server was started again, where that may help."""
+    with pytest.raises(GrpoError, match=f"(?s){message}") as raised:
+        drawn(fake.sampler(**settings), asked)
+    assert isinstance(raised.value, UnsupportedSchemaError) == (asked.json_schema is not None)
+    assert len(fake.pids()) == starts
 
 
 def test_weights_that_the_server_refuses_are_an_error_in_its_words(fake: Fake) -> None:
+    with pytest.raises(ConfigError, match=r"rank 512 at most, and lora\.r is 600"):
+        fake.sampler(model={"adapter_rank": 600})
     fake.say("no_adapters")
     with pytest.raises(GrpoError, match="LoRA rank 64 is greater than max_lora_rank 16"):
         drawn(fake.sampler())
@@ -322,9 +306,7 @@ def test_a_server_that_starts_too_slowly_is_ended(fake: Fake) -> None:
     assert not any(map(psutil.pid_exists, fake.pids()))
 
 
-def test_a_closed_sampler_leaves_nothing_and_opens_again(
-    fake: Fake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_closed_sampler_leaves_nothing(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     sampler, log = fake.sampler(log=str(fake.folder / "log.txt")), fake.folder / "log.txt"
     drawn(sampler)
     assert not psutil.pid_exists(fake.pids()[0])
@@ -334,7 +316,7 @@ def test_a_closed_sampler_leaves_nothing_and_opens_again(
     assert log.read_text().count("loading the weights") == 2
     said = capsys.readouterr().err
     assert f"vllm: starting a vLLM server for {fake.folder}" in said
-    assert "the vLLM server is ready after 0 s" in said
+    assert "the vLLM server is ready after " in said
 
 
 def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: Fake) -> None:
@@ -358,7 +340,7 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
     }
 
 
-def test_a_connection_that_was_idle_is_not_used_again(
+def test_a_connection_that_was_idle_is_replaced(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server closes it at a time of its own; a request that crosses that looks like its failure."""
@@ -407,18 +389,16 @@ def test_a_server_that_others_run_is_used_also_after_they_started_it_again(fake:
         servers.enter_context(served(fake, port))
         return [first, await second]
 
+    url = {"url": f"http://127.0.0.1:{port}", "python": ""}
+    with pytest.raises(
+        ConfigError, match=f"no vLLM server at sampler.settings.url={url['url']}: Co"
+    ):
+        drawn(fake.sampler(**url))
     with contextlib.ExitStack() as servers:
         servers.enter_context(served(fake, port))
-        url = {"url": f"http://127.0.0.1:{port}", "python": ""}
         found = using(fake.sampler(**url), twice, number=1)
     assert [completion.token_ids for completion in found] == [(12,), (12,)]
     assert len(set(fake.names())) == 2
-
-
-def test_where_no_server_is_the_address_is_named(fake: Fake) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(ConfigError, match=f"no vLLM server at sampler.settings.url={url}: Connect"):
-        drawn(fake.sampler(url=url, python=""))
 
 
 @pytest.mark.parametrize(
@@ -440,11 +420,6 @@ def test_a_setting_that_cannot_be_used_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         fake.sampler(**settings)
-
-
-def test_an_adapter_that_vllm_has_no_room_for_is_refused(fake: Fake) -> None:
-    with pytest.raises(ConfigError, match=r"rank 512 at most, and lora\.r is 600"):
-        fake.sampler(model={"adapter_rank": 600})
 
 
 def test_folders_of_runs_that_were_killed_are_removed(fake: Fake) -> None:
@@ -507,6 +482,11 @@ def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: F
         await sampler.sync(Adapter(2), 8)
         return await sampler.generate(asks(10, count=1))
 
+    undisturbed = fake.sampler()
+    assert undisturbed.samples_during_updates
+    using(undisturbed, lambda sampler: sampler.rest())
+    assert not fake.events("/sleep")
+    (fake.folder / "events.jsonl").unlink()
     sampler = fake.sampler(sleep=True, model={"device": "cuda"})
     assert not sampler.samples_during_updates
     assert using(sampler, trained).token_ids == (13,)
@@ -515,10 +495,3 @@ def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: F
     assert {"--enable-sleep-mode", "--gpu-memory-utilization=0.4"} <= {
         *fake.events("start")[0]["arguments"]
     }
-
-
-def test_a_server_of_its_own_device_is_not_disturbed_by_training(fake: Fake) -> None:
-    sampler = fake.sampler()
-    assert sampler.samples_during_updates
-    using(sampler, lambda sampler: sampler.rest())
-    assert not fake.events("/sleep")

@@ -100,34 +100,14 @@ THIEVES = {
 }
 
 LEAVERS = {
-    "an attribute of the folder": (
-        "os.setxattr('.', 'user.left', b'left')",
-        "os.listxattr('.')",
-        [],
-    ),
-    "the mode of the folder": (
-        "os.chmod('.', 0o123)",
-        "oct(os.stat('.').st_mode & 0o7777)",
-        "0o777",
-    ),
-    "the times of the folder": (
-        "os.utime('.', (1, 1))",
-        "os.stat('.').st_mtime < 10**9 or os.stat('.').st_atime < 10**9",
-        False,
-    ),
+    "an attribute of the folder": ("os.setxattr('.', 'user.left', b'left')", "os.listxattr('.')", []),
+    "the mode of the folder": ("os.chmod('.', 0o123)", "oct(os.stat('.').st_mode & 0o7777)", "0o777"),
+    "the times of the folder": ("os.utime('.', (1, 1))", "os.stat('.').st_mtime < 10**9 or os.stat('.').st_atime < 10**9", False),
     "a hidden file": ("open('.left', 'w').write('left')", "os.listdir('.')", []),
-    "a folder nobody may enter": (
-        "os.makedirs('a/b/c'); os.chmod('a/b', 0); os.chmod('a', 0)",
-        "os.listdir('.')",
-        [],
-    ),
+    "a folder nobody may enter": ("os.makedirs('a/b/c'); os.chmod('a/b', 0); os.chmod('a', 0)", "os.listdir('.')", []),
     "a link to itself": ("os.symlink('.', 'a'); os.symlink('a', 'b')", "os.listdir('.')", []),
     "a pipe in the folder": ("os.mkfifo('a')", "os.listdir('.')", []),
-    "a socket in the folder": (
-        "import socket; socket.socket(socket.AF_UNIX).bind('a')",
-        "os.listdir('.')",
-        [],
-    ),
+    "a socket in the folder": ("import socket; socket.socket(socket.AF_UNIX).bind('a')", "os.listdir('.')", []),
     "an abstract socket held by a daemon": (
         "import socket, time\n    s = socket.socket(socket.AF_UNIX); s.bind('\\0left'); s.listen()\n"
         "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0: time.sleep(1000)\n        os._exit(0)",
@@ -146,21 +126,9 @@ LEAVERS = {
         "__import__('ctypes').CDLL(None).flock(os.open(os.__file__, os.O_RDONLY), 1)",
         -1,
     ),
-    "a watch on a file of the machine": (
-        "pass",
-        "__import__('ctypes').CDLL(None).inotify_init1(0)",
-        -1,
-    ),
-    "the times of a device": (
-        "os.utime('/dev/null', (1, 1))",
-        "os.stat('/dev/null').st_mtime < 10",
-        False,
-    ),
-    "the times of a device, of now": (
-        "os.utime('/dev/null')",
-        "__import__('ctypes').CDLL(None).utimensat(-100, b'/dev/null', None, 0)",
-        -1,
-    ),
+    "a watch on a file of the machine": ("pass", "__import__('ctypes').CDLL(None).inotify_init1(0)", -1),
+    "the times of a device": ("os.utime('/dev/null', (1, 1))", "os.stat('/dev/null').st_mtime < 10", False),
+    "the times of a device, of now": ("os.utime('/dev/null')", "__import__('ctypes').CDLL(None).utimensat(-100, b'/dev/null', None, 0)", -1),
     "files that are held by descriptors on their way": (
         "import socket\n    fds = []\n    for n in 'ab':\n        fd = os.open(n, os.O_RDWR | os.O_CREAT); fds.append(fd)\n"
         "        os.write(fd, b'x' * (7900 << 10)); os.unlink(n)\n    a, b = socket.socketpair()\n"
@@ -174,26 +142,10 @@ LEAVERS = {
         "__import__('ctypes').CDLL(None).syscall(249 if os.uname().machine == 'x86_64' else 218, b'user', b'left', None, 0) >= 0",
         False,
     ),
-    "shared memory": (
-        "import ctypes; ctypes.CDLL(None).shmget(77, 4096, 0o1666)",
-        "__import__('ctypes').CDLL(None).shmget(77, 4096, 0o666) >= 0",
-        False,
-    ),
-    "a message queue": (
-        "import ctypes; ctypes.CDLL(None).msgget(77, 0o1666)",
-        "__import__('ctypes').CDLL(None).msgget(77, 0o666) >= 0",
-        False,
-    ),
-    "a host name": (
-        "import socket\n    try: socket.sethostname('left')\n    except OSError: pass",
-        "__import__('socket').gethostname()",
-        "jail",
-    ),
-    "the times of the terminals, in steps of eight seconds": (
-        "pass",
-        "os.path.exists('/dev/ptmx')",
-        False,
-    ),
+    "shared memory": ("import ctypes; ctypes.CDLL(None).shmget(77, 4096, 0o1666)", "__import__('ctypes').CDLL(None).shmget(77, 4096, 0o666) >= 0", False),
+    "a message queue": ("import ctypes; ctypes.CDLL(None).msgget(77, 0o1666)", "__import__('ctypes').CDLL(None).msgget(77, 0o666) >= 0", False),
+    "a host name": ("import socket\n    try: socket.sethostname('left')\n    except OSError: pass", "__import__('socket').gethostname()", "jail"),
+    "the times of the terminals, in steps of eight seconds": ("pass", "os.path.exists('/dev/ptmx')", False),
     "a lower priority of the supervisor": (
         "\n    for pid in (1, os.getppid()):\n        try: os.setpriority(os.PRIO_PROCESS, pid, 19)\n        except OSError: pass",
         "os.getpriority(os.PRIO_PROCESS, 0) == 19",
@@ -211,7 +163,7 @@ LEAVERS = {
         "len(os.sched_getaffinity(0))",
         len(os.sched_getaffinity(0)),
     ),
-}
+}  # fmt: skip
 """What a program does to leave a trace; an expression that would see it; its value where there is none."""
 
 _DIALOGUES = r"""

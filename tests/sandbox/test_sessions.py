@@ -19,15 +19,12 @@ import pytest
 
 from grpo_core import CommandResult, ConfigError, Limits, SandboxError, Session, current_call
 from grpo_core.calls.call import Call
-from grpo_core.testing import FakeSandbox
-from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
-from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
 
 from .engines import IMAGE
+from .test_backends import assert_none_beside, opened, supervisors, supervisors_beside
 from .test_backends import backend as backend
 from .test_backends import marked as marked
-from .test_backends import opened, supervisors, supervisors_beside
 
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128, file_mb=2, processes=8)
 T = TypeVar("T")
@@ -73,18 +70,14 @@ def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
 
 STATUSES = [
     ("exit 7", "ok", 7),
-    (["true"], "ok", 0),
     (["no-such-program"], "no_result", None),
     (["a\x00b"], "no_result", None),
     ("echo '\ud800'", "ok", 0),
     ("kill -SEGV $$", "signal", None),
     ("while :; do :; done", "timeout_cpu", None),
-    ("python3 -c 'while True: pass'", "timeout_cpu", None),
     ("yes", "output_limit", None),
-    ("yes >&2", "output_limit", None),
     ("yes > file", "ok", 153),
     ("python3 -c 'bytearray(10**9)'", "ok", 1),
-    ("cat", "ok", 0),
     ("sleep 100 & sleep 100 & echo begun", "ok", 0),
     ("exec 0<&- 1>&- 2>&-; sleep 0.1", "ok", 0),
     ("x" * 200_000, "no_result", None),
@@ -157,9 +150,7 @@ def test_no_process_outlives_its_command(pool: JailPool) -> None:
     assert first.stdout == second.stdout
 
 
-def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(
-    backend: str,
-) -> None:
+def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(backend: str) -> None:
     async def whole(pool: JailPool) -> None:
         one, two = await pool.session(limits=SHORT), await pool.session(limits=SHORT)
         await one.exec("echo secret > file; mkdir -p deep/er; chmod 000 deep; ln -s / root")
@@ -181,12 +172,9 @@ def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(
 
 HOSTILE = {
     "a symlink to a file outside": "ln -s /etc/passwd target",
-    "a symlink to nowhere": "ln -s nowhere target",
     "a fifo": "mkfifo target",
-    "a socket": "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"target\")'",
     "a full folder": "mkdir -p target/a/b; echo x > target/a/b/c; chmod 000 target/a target",
     "a hard link": "echo other > other; ln other target",
-    "a file of mode 0": "echo x > target; chmod 000 target",
     "a read-only folder": "echo x > target; chmod 555 .",
     "thousands of files": "mkdir target; cd target; seq 3000 | xargs touch",
 }
@@ -231,7 +219,7 @@ def test_only_regular_files_up_to_the_limit_are_read(pool: JailPool) -> None:
     used(pool, use)
 
 
-@pytest.mark.parametrize("path", ["", "/x", "../x", "a/../../x", ".", "a\x00b", "x/", "n" * 300])
+@pytest.mark.parametrize("path", ["", "/x", "a/../../x", "a\x00b", "n" * 300])
 def test_a_path_outside_the_folder_is_the_callers_mistake(pool: JailPool, path: str) -> None:
     async def use(session: Session) -> None:
         with pytest.raises(ValueError, match="path"):
@@ -249,9 +237,7 @@ FILLERS = {
 
 
 @pytest.mark.parametrize("fill", FILLERS.values(), ids=FILLERS)
-def test_a_write_for_which_commands_left_no_room_ends_the_session(
-    pool: JailPool, fill: str
-) -> None:
+def test_a_write_for_which_commands_left_no_room_ends_a_session(pool: JailPool, fill: str) -> None:
     async def use(session: Session) -> None:
         await session.exec(fill)
         await session.write({"check.py": "print('passed')" + "#" * 2_000_000})
@@ -271,9 +257,7 @@ def test_files_that_do_not_fit_before_any_command_are_the_callers_mistake(pool: 
     asyncio.run(whole())
 
 
-def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(
-    backend: str,
-) -> None:
+def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(backend: str) -> None:
     async def whole(pool: JailPool, before: set[int]) -> None:
         session = await pool.session({"a": "1"})
         await session.exec("echo 2 >> a")
@@ -311,45 +295,6 @@ def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
     assert (after.status, after.stdout) == ("ok", "x\n")
 
 
-@pytest.mark.slow
-def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) -> None:
-    seconds = f"60.{os.getpid()}"
-
-    async def whole(pool: JailPool) -> None:
-        session = await pool.session(limits=Limits(wall_seconds=60))
-        done = asyncio.ensure_future(session.exec(["sleep", seconds]))
-        while not done.done():
-            await asyncio.sleep(0.1)
-            for pid in await asyncio.to_thread(jails_that_sleep, seconds):
-                os.kill(pid, signal.SIGKILL)
-        ended = await done
-        assert (ended.status, ended.suspected) == ("signal", True)
-        assert await session.exec("echo") == ended
-        assert await session.read("a") is None
-        await session.write({"a": ""})
-        await session.close()
-        await pool.close()
-
-    asyncio.run(whole(opened(backend, 1)))
-
-
-def jails_that_sleep(seconds: str) -> set[int]:
-    """Return the outermost process of each jail in which a command sleeps so long."""
-    ours, found = supervisors(), set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode():
-                pid = int(folder.name)
-                while (parent := parent_of(pid)) in ours:
-                    pid = parent
-                found.add(pid)
-    return found
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
     async def use(session: Session) -> None:
         await session.exec("echo 1 > a")
@@ -366,12 +311,8 @@ def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) ->
 
 
 def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: str) -> None:
-    config = (
-        BubblewrapConfig(jails=1, sessions=1)
-        if backend == "bubblewrap"
-        else DockerConfig(jails=1, sessions=1)
-    )
-    pool: JailPool = (Bubblewrap if backend == "bubblewrap" else Docker)(config)  # type: ignore[arg-type]
+    pool: Any = opened(backend, 1)
+    pool = type(pool)(replace(pool.config, sessions=1))
 
     async def whole() -> None:
         first = await pool.session()
@@ -414,36 +355,38 @@ def test_closing_the_sandbox_ends_its_sessions_and_leaves_nothing(backend: str) 
         await session.close()
 
     asyncio.run(whole(opened(backend, 1)))
-    deadline = time.monotonic() + 10
-    while supervisors() - before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert supervisors() - before == set()
+    assert_none_beside(before)
 
 
-def test_kill_9_of_the_process_with_open_sessions_leaves_nothing(backend: str, marked: str) -> None:
+KILLED = """
+import asyncio, os, signal
+from grpo_core import Program
+from grpo_sandbox import bundle
+from grpo_sandbox.BACKEND import CLASS
+bundle._LOADER = LOADER
+async def main():
+    pool = CLASS()
+    await pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])])
+    session = await pool.session({'a': '1'})
+    await session.exec('true')
+    asyncio.ensure_future(session.exec('sleep 60 & sleep 60'))
+    await asyncio.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def test_kill_9_of_a_process_with_open_sessions_leaves_nothing(backend: str, marked: str) -> None:
     before = supervisors()
-    code = (
-        "import asyncio, os, signal\n"
-        "from grpo_sandbox import bundle\n"
-        f"from grpo_sandbox.{backend} import {backend.capitalize()}\n"
-        f"bundle._LOADER = {marked!r}\n"
-        "async def main():\n"
-        f"    pool = {backend.capitalize()}()\n"
-        "    session = await pool.session({'a': '1'})\n"
-        "    await session.exec('true')\n"
-        "    asyncio.ensure_future(session.exec('sleep 60 & sleep 60'))\n"
-        "    await asyncio.sleep(0.5)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "asyncio.run(main())\n"
-    )
+    code = KILLED.replace("BACKEND", backend).replace("CLASS", backend.capitalize())
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code.replace("= LOADER", f"= {marked!r}")],
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    deadline = time.monotonic() + 20
-    while supervisors() - before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert supervisors() - before == set()
+    assert_none_beside(before)
 
 
 def test_an_image_that_is_not_there_is_a_mistake_of_the_config(pool: JailPool) -> None:
@@ -469,9 +412,7 @@ def image() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
-    image: Path,
-) -> None:
+def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(image: Path) -> None:
     (image / "opt" / "mark").write_text("of the image")
 
     async def whole(pool: JailPool) -> str:
@@ -486,11 +427,6 @@ def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
     (image / "opt" / "grpo_core" / "__init__.py").write_text("")
     with pytest.raises(ConfigError, match="could read the answers"):
         asyncio.run(whole(opened("bubblewrap", 1)))
-
-
-def test_a_sandbox_without_sessions_says_so() -> None:
-    with pytest.raises(ConfigError, match="FakeSandbox has no sessions"):
-        asyncio.run(FakeSandbox(lambda program, arguments: None).session())  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.heavy

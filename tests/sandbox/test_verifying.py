@@ -84,9 +84,7 @@ def test_nothing_that_the_policy_has_left_runs_in_the_commands_of_a_verdict(pool
         assert (result.status, result.stdout.strip()) == ("ok", "42"), (check, result)
 
 
-def test_a_program_of_the_policy_finds_its_home_and_its_modules_also_in_a_verdict(
-    pool: JailPool,
-) -> None:
+def test_a_program_of_the_policy_finds_its_home_and_modules_in_a_verdict(pool: JailPool) -> None:
     """It also shows that what the policy leaves would run in a command that is not isolated."""
     results = judged(pool, PLANT, ["python3", "check.py"], "echo $HOME", of_policy=True)
     assert [result.stdout.strip() for result in results] == ["full marks", "/home/user"]
