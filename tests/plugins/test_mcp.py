@@ -163,6 +163,24 @@ def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
     assert servers() == set()
 
 
+@pytest.mark.heavy
+def test_two_episodes_have_servers_of_their_own() -> None:
+    async def played() -> list[list[str]]:
+        episodes = [Weather(TASK, McpServer(FRAIL)) for _ in range(2)]
+        try:
+            await asyncio.gather(*(episode.open() for episode in episodes))
+            turn = [Message("assistant", calls(("count", {"by": 1}), ("pid", {})))]
+            replies = await asyncio.gather(*(episode.reply(turn) for episode in episodes))
+            return [[message.content for message in reply or ()] for reply in replies]
+        finally:
+            for episode in episodes:
+                await episode.close()
+
+    first, second = asyncio.run(played())
+    assert first[0] == second[0] == "1"
+    assert first[1] != second[1]
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
