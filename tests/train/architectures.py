@@ -1,6 +1,5 @@
 """Builds a tiny random model of each language model that transformers knows, and tells about it.
 
-python tests/train/architectures.py [TYPE ...] [--masked] [--json] prints a line for each type.
 What makes a config tiny are rules for names of fields, in data/architectures.toml; the types are
 those of transformers' own registry, so a release with a new architecture is tried without an edit.
 Tokens from `FIRST_TOKEN` up to `VOCAB` are ordinary; those below it have meanings.
@@ -8,23 +7,16 @@ Tokens from `FIRST_TOKEN` up to `VOCAB` are ordinary; those below it have meanin
 
 from __future__ import annotations
 
-import argparse
 import copy
 import dataclasses
-import functools
 import itertools
-import json
 import re
-import sys
-import time
 import tomllib
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from transformers import (
     CONFIG_MAPPING,
     AutoModelForCausalLM,
@@ -39,11 +31,6 @@ RULES = tomllib.loads((Path(__file__).parent / "data/architectures.toml").read_t
 VOCAB, FIRST_TOKEN = 112, 10
 GAIN = 2.0  # of a matrix: the size of its output for inputs of size 1
 LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer")
-CAPS = "soft_?cap|l2_clip_threshold|clip_qkv"
-STATES = (  # classes of modules that carry more than keys and values from token to token
-    ".*(Mixer|MambaLayer|DeltaNet|DeltaAttention|LightningAttention|Rglru|ShortConv(olution)?)"
-    "|RwkvSelfAttention|xLSTMLayer|Conv1d"
-)
 
 
 def causal_types() -> list[str]:
@@ -108,12 +95,8 @@ def _shrink(
     inside = {name: getattr(default, name, None) for name in kind.sub_configs}
     parts = {n: _shrink(type(p), window, masked, {}) for n, p in inside.items() if p is not None}
     special = {}
-    for name, counts in (
-        ("special", True),
-        ("windowed", window is not None),
-        ("causal", not masked),
-    ):
-        special |= copy.deepcopy(RULES[name].get(kind.model_type, {})) if counts else {}
+    for name in ["special", *["windowed"] * (window is not None), *["causal"] * (not masked)]:
+        special |= copy.deepcopy(RULES[name].get(kind.model_type, {}))
     known = {name: value for name, value in sizes.items() if value is not None}
     known |= windows | _layers(default, fields) | _ropes(default) | parts
     return kind(**(known | special | changes))
@@ -238,37 +221,23 @@ def _spread(module: torch.nn.Module, name: str) -> float:
 class Facts:
     """Hold what building and running a tiny model of one type has shown."""
 
-    type: str
     reason: str = ""  # why it was not built, or did not run
-    seconds: float = 0.0
-    parameters: int = 0
-    attention: str = ""  # that transformers picks
-    switchable: bool = False  # whether another can be set
-    cache: str = ""  # the classes of the cache and of its layers, "" for none
-    layers: tuple[str, ...] = ()
-    windows: str = ""  # fields with a window, and their values
+    windowed: bool = False  # whether fields of its config name a window
     bound: bool = False  # without the window the log-probs of the last of 24 tokens are others
     causal: bool = False  # a later token changes nothing earlier
-    states: tuple[str, ...] = ()  # classes of linear attention, convolutions, state spaces
-    caps: str = ""
-    sinks: bool = False
-    alibi: bool = False
     spread: float = 0.0  # the standard deviation of the logits
     effect: float = 0.0  # the mean change of a log-prob for another prefix, in nats
 
 
 def facts(model_type: str, *, masked: bool = False, **changes: Any) -> Facts:
     """Return what the attempt to build and run a type shows; its failure is a fact, too."""
-    build = functools.partial(tiny_masked if masked else tiny_model, model_type, **changes)
-    start = time.perf_counter()
+    build = tiny_masked if masked else tiny_model
     try:
-        model = build()
-        seconds = time.perf_counter() - start
-        ran = _ran(model, build)
+        model = build(model_type, **changes)
+        wide = build(model_type, window=None, **changes)
+        return _compared(model, wide)
     except Exception as error:  # noqa: BLE001  any failure is the answer to what was asked
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Facts(model_type, reason=f"{type(error).__name__}: {' '.join(lines)[:160]}")
-    return Facts(model_type, seconds=round(seconds, 3), **_looks(model), **ran)
+        return Facts(reason=f"{type(error).__name__}: {error}")
 
 
 @torch.no_grad()
@@ -277,103 +246,19 @@ def log_probs(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
     return model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
 
 
-def _ran(model: PreTrainedModel, build: Callable[..., PreTrainedModel]) -> dict[str, Any]:
+@torch.no_grad()
+def _compared(model: PreTrainedModel, wide: PreTrainedModel) -> Facts:
     ids, other = tokens(2, 24, seed=1).split(1)
     other[:, -1] = ids[:, -1]
     changed = torch.cat([ids[:, :-1], ids[:, -2:-1]], dim=1)
     base = log_probs(model, ids)
     if not base.isfinite().all():
         raise ValueError("logits that are not finite")
-    with torch.no_grad():
-        spread = model(input_ids=ids, use_cache=False).logits.std().item()
-    effect = (base - log_probs(model, other))[0, -1].abs().mean().item()
-    early = (base - log_probs(model, changed))[0, :-1].abs().max().item()
-    wide = log_probs(build(window=None), ids)
-    return {
-        "spread": round(spread, 2),
-        "effect": round(effect, 2),
-        "causal": early < 1e-4,
-        "bound": (base - wide)[0, -1].abs().max().item() > 1e-4,
-        "cache": _cache(model, ids),
-    }
-
-
-@torch.no_grad()
-def _cache(model: PreTrainedModel, ids: torch.Tensor) -> str:
-    try:
-        output = model(input_ids=ids, use_cache=True)
-    except Exception as error:  # noqa: BLE001  any failure is the answer to what was asked
-        return f"{type(error).__name__}: {str(error)[:80]}"
-    names = ("past_key_values", "cache", "cache_params", "mems", "state", "past_buckets_states")
-    found = [output.get(name) for name in names if output.get(name) is not None]
-    if not found:
-        return ""
-    layers = sorted({type(layer).__name__ for layer in getattr(found[0], "layers", [])})
-    return " ".join([type(found[0]).__name__, *layers])
-
-
-def _looks(model: PreTrainedModel) -> dict[str, Any]:
-    config = model.config.get_text_config(decoder=True)
-    values = {name: value for name, value in vars(config).items() if not name.startswith("_")}
-    names = {
-        type(module).__name__
-        for name, module in model.named_modules()
-        if not re.search("audio|vision", name)
-    }
-    layers = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
-    source = Path(sys.modules[type(model).__module__].__file__ or "").read_text()
-    windows = {n: v for n, v in values.items() if re.fullmatch(RULES["window"]["fields"], n) and v}
-    return {
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "attention": model.config._attn_implementation,
-        "switchable": model._can_set_attn_implementation(),
-        "layers": tuple(layers or ()),
-        "windows": " ".join(f"{name}={value}" for name, value in windows.items()),
-        "states": tuple(sorted(name for name in names if re.fullmatch(STATES, name))),
-        "caps": " ".join(f"{n}={v}" for n, v in values.items() if re.search(CAPS, n) and v),
-        "sinks": any("sink" in name for name, _ in model.named_parameters()),
-        "alibi": "alibi" in source and bool(values.get("alibi", "build_" in source)),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("types", nargs="*", metavar="TYPE")
-    parser.add_argument("--masked", action="store_true", help="models that fill gaps")
-    parser.add_argument("--json", action="store_true", help="a JSON object for each type")
-    arguments = parser.parse_args()
-    transformers.logging.set_verbosity_error()
-    types = arguments.types or (masked_types() if arguments.masked else causal_types())
-    found = []
-    for model_type in types:
-        found.append(facts(model_type, masked=arguments.masked))
-        print(_json(found[-1]) if arguments.json else _line(found[-1]), flush=True)
-    built = sum(not each.reason for each in found)
-    print(f"{built} of {len(found)} types were built and ran", file=sys.stderr)
-
-
-def _json(each: Facts) -> str:
-    return json.dumps(dataclasses.asdict(each))
-
-
-def _line(each: Facts) -> str:
-    if each.reason:
-        return f"{each.type:26} {each.reason}"
-    marks = [n for n in ("bound", "sinks", "alibi", "switchable") if getattr(each, n)]
-    marks += [] if each.causal else ["both directions"]
-    parts = (
-        f"{each.seconds:.2f} s",
-        each.attention,
-        each.cache or "no cache",
-        f"{each.parameters:,}",
+    fields = vars(model.config.get_text_config(decoder=True))
+    return Facts(
+        windowed=any(re.fullmatch(RULES["window"]["fields"], n) and v for n, v in fields.items()),
+        bound=(base - log_probs(wide, ids))[0, -1].abs().max().item() > 1e-4,
+        causal=(base - log_probs(model, changed))[0, :-1].abs().max().item() < 1e-4,
+        spread=model(input_ids=ids, use_cache=False).logits.std().item(),
+        effect=(base - log_probs(model, other))[0, -1].abs().mean().item(),
     )
-    rest = (each.windows, each.caps, *each.states, *marks)
-    layers = " ".join(each.layers)
-    numbers = f"logits {each.spread} effect {each.effect}"
-    return (
-        f"{each.type:26} {' '.join((*parts, numbers))} | {layers} | {' '.join(filter(None, rest))}"
-    )
-
-
-if __name__ == "__main__":
-    main()

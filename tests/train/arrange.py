@@ -74,12 +74,9 @@ async def rolled_out(
     started = start_attempts(
         tasks, attempts, policy=policy, budgets=budgets, dealt=Counter(), seed=seed, step=step
     )
+    params = SamplingConfig().params()
     dialogues = Dialogues(
-        policy,
-        sampler,
-        SamplingConfig().params(),
-        environments=replies,
-        overlap=lambda task: overlap,
+        policy, sampler, params, environments=replies, overlap=lambda task: overlap
     )
     async with aclosing(dialogues.finished(started)) as finished:
         assert sorted([place async for place in finished]) == list(range(len(started)))
@@ -103,10 +100,9 @@ def tiny_policy(*, shared_prefix: bool = True, adapter: bool = True, scale: floa
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "lora_" in name:
-                    parameter.copy_(
-                        scale
-                        * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-                    )
+                    shape = parameter.shape
+                    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+                    parameter.copy_(scale * noise)
     return Policy(model, tiny_tokenizer(), shared_prefix=shared_prefix)
 
 
@@ -123,27 +119,18 @@ def random_rollouts(
         group = []
         for _ in range(attempts):
             before = group[-1].token_ids if group else ()
-            tokens = before[: rng.randint(0, len(before))] + tuple(
-                rng.randrange(4, vocab) for _ in range(rng.randint(1, 9))
-            )
+            tokens = before[: rng.randint(0, len(before))]
+            tokens += tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
             tokens = before if before and rng.random() < 0.2 else tokens[:9]
             trainable = tuple(int(rng.random() < 0.8) for _ in tokens)
             finish = "length" if rng.random() < 0.25 else "stop"
             drawn = tuple(-5.2 + rng.gauss(0, 0.2) for _ in tokens)
-            group.append(
-                Rollout((Message("assistant", "x"),), finish, prompt, tokens, drawn, trainable)
-            )  # type: ignore[arg-type]
+            said = (Message("assistant", "x"),)
+            group.append(Rollout(said, finish, prompt, tokens, drawn, trainable))
         rollouts.append(group)
     rollouts[0][0] = Rollout((Message("assistant", ""),), "stop", rollouts[0][0].prompt_ids)
     last = rollouts[-1][-1]
-    rollouts[-1][-1] = Rollout(
-        last.messages,
-        "stop",
-        last.prompt_ids,
-        last.token_ids,
-        last.logprobs,
-        (0,) * len(last.token_ids),
-    )
+    rollouts[-1][-1] = replace(last, finish="stop", trainable=(0,) * len(last.token_ids))
     return rollouts
 
 

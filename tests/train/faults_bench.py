@@ -7,10 +7,8 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,38 +16,21 @@ from typing import Any
 from zygote import Zygote
 
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 
 HERE = Path(__file__).parent
 HANG_SECONDS = 120.0
-TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
-CACHED = ("verify/cache_hit_rate", "eval/verify/cache_hit_rate")
-"""What is judged again is found in the cache."""
-STEPS, KEEP = 12, 4
-SETTINGS = {
-    "model.dtype": "float32",
-    "prompts_per_step": "4",
-    "group_size": "4",
-    "steps": str(STEPS),
-    "optimizer.lr": "0.01",
-    "optimizer.name": "adamw8bit",
-    "eval.tasks": "4",
-    "eval.every": "3",
-    "checkpoint.every": "2",
-    "checkpoint.keep": str(KEEP),
-    "curriculum.enabled": "true",
-    "curriculum.attempts": "12",
-    "curriculum.low": "0.0",
-    "curriculum.high": "0.05",
-    "sampling.refills": "2",
-    "kl.target": "0.001",
-    "kl.refresh_every": "5",
-    "trainer.mu": "2",
-    "advantage.whiten": "true",
-    "verify.cache": "disk",
-    "log.samples_every": "2",
-    "log.part_mb": "0.01",
-}
+LEFT_OUT = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
+LEFT_OUT += ("verify/cache_hit_rate", "eval/verify/cache_hit_rate")
+"""Metrics of the clock, and of the cache, in which is found what is judged again."""
+SETTINGS = (
+    *("model.dtype=float32", "prompts_per_step=4", "group_size=4", "steps=12"),
+    *("optimizer.lr=0.01", "optimizer.name=adamw8bit", "trainer.mu=2", "sampling.refills=2"),
+    *("eval.tasks=4", "eval.every=3", "checkpoint.every=2", "checkpoint.keep=4"),
+    *("curriculum.enabled=true", "curriculum.attempts=12"),
+    *("curriculum.low=0.0", "curriculum.high=0.05", "advantage.whiten=true"),
+    *("kl.target=0.001", "kl.refresh_every=5", "log.samples_every=2", "log.part_mb=0.01"),
+    "verify.cache=disk",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +69,16 @@ class Place:
 class Child:
     """A command that is under way in a process group of its own."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        arguments: Sequence[str],
-        pid: int | subprocess.Popen[bytes],
-        logs: tuple[Path, Path],
-    ) -> None:
-        self.arguments = list(arguments)
-        self._bench, self._process = bench, pid
-        self._logs = logs
+    def __init__(self, zygote: Zygote, arguments: list[str], pid: int, logs: list[Path]) -> None:
+        self.arguments, self.pid = arguments, pid
+        self._zygote, self._logs = zygote, logs
         self._started = time.monotonic()
         self._status: int | None = None
-
-    @property
-    def pid(self) -> int:
-        return self._process if isinstance(self._process, int) else self._process.pid
 
     def poll(self) -> int | None:
         """Return the status of a process that has ended."""
         if self._status is None:
-            known = isinstance(self._process, int)
-            self._status = self._bench.zygote.poll(self.pid) if known else self._process.poll()  # type: ignore[union-attr]
+            self._status = self._zygote.poll(self.pid)
         return self._status
 
     def signal(self, number: int) -> None:
@@ -118,9 +87,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
-    def told(self, *, within: float = HANG_SECONDS) -> Told:
+    def told(self) -> Told:
         """Wait for the end; what hangs is killed."""
-        limit, status = time.monotonic() + within, self.poll()
+        limit, status = time.monotonic() + HANG_SECONDS, self.poll()
         while status is None and time.monotonic() < limit:
             time.sleep(0.01)
             status = self.poll()
@@ -128,9 +97,7 @@ class Child:
             self.signal(signal.SIGKILL)
             while self.poll() is None:
                 time.sleep(0.01)
-        out, err = (
-            path.read_text(errors="replace") if path.is_file() else "" for path in self._logs
-        )
+        out, err = map(_text, self._logs)
         return Told(self.arguments, status, out, err, time.monotonic() - self._started)
 
 
@@ -147,7 +114,7 @@ class Reference:
 
 
 class Bench:
-    """Starts commands, by forks or as a user would, and knows what they have to lead to."""
+    """Starts commands by forks, and knows what they have to lead to."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -160,11 +127,11 @@ class Bench:
         self._children: list[Child] = []
         self._count = 0
         self.reference = self._refer()
+        self.reference.stages = [self._stage(steps) for steps in (1, 3, 6, 11)]
 
     def start_arguments(self, out: Path) -> list[str]:
         """Return the command that begins the run."""
-        settings = {"model.name": str(self.work / "tiny"), **SETTINGS}
-        chosen = [f"--set={key}={value}" for key, value in settings.items()]
+        chosen = [f"--set={setting}" for setting in (f"model.name={self.work / 'tiny'}", *SETTINGS)]
         return ["run", "--env", f"{self.work / 'letters.py'}:Letters", *chosen, "--out", str(out)]
 
     def start(
@@ -174,20 +141,16 @@ class Bench:
         *,
         out: int | None = None,
         err: int | None = None,
-        uid: int | None = None,
-        umask: int = 0o022,
-        real: bool = False,
-        plots: bool = False,
         env: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> Child:
-        """Begin a command. out, err: descriptors instead of files; real: the executable instead of a fork; plots: with pictures."""
+        """Begin a command. out, err: descriptors instead of files; more: as for `Zygote.start`."""
         self._count += 1
-        names = [place.folder / f"{self._count:04d}.{stream}" for stream in ("out", "err")]
-        fds = [
-            os.open(names[i], os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if given is None else given
-            for i, given in enumerate((out, err))
-        ]
-        whole = {
+        logs = [place.folder / f"{self._count:04d}.{stream}" for stream in ("out", "err")]
+        mode = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+        out = os.open(logs[0], mode) if out is None else out
+        err = os.open(logs[1], mode) if err is None else err
+        variables = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "PYTHONWARNINGS": "ignore",
@@ -195,28 +158,13 @@ class Bench:
             "XDG_STATE_HOME": str(self.work / "state"),
             **(env or {}),
         }
-        process: int | subprocess.Popen[bytes]
-        if real:
-            program = [str(Path(sys.executable).with_name("grpo")), *arguments]
-            process = subprocess.Popen(
-                program, stdout=fds[0], stderr=fds[1], env=whole, cwd=place.folder, process_group=0
-            )
-        else:
-            process = self.zygote.start(
-                arguments,
-                out=fds[0],
-                err=fds[1],
-                env=whole,
-                cwd=place.folder,
-                uid=uid,
-                umask=umask,
-                plots=plots,
-            )
-        for fd in fds:
-            os.close(fd)
-        child = Child(self, arguments, process, (names[0], names[1]))
-        self._children.append(child)
-        return child
+        pid = self.zygote.start(
+            arguments, out=out, err=err, env=variables, cwd=place.folder, **{"plots": False, **more}
+        )
+        os.close(out)
+        os.close(err)
+        self._children.append(Child(self.zygote, list(arguments), pid, logs))
+        return self._children[-1]
 
     def close(self) -> None:
         """End every command that is still under way."""
@@ -232,38 +180,32 @@ class Bench:
             return "there are no trained weights"
         if (run / weights).read_bytes() != (self.reference.folder / weights).read_bytes():
             return "the trained weights differ"
-        for name, expected in self.reference.logs.items() if logs else ():
-            found = lines(run, name)
-            if found != expected:
-                return f"{name} differs: {_first_difference(found, expected)}"
+        if not logs:
+            return ""
+        found_logs = read_logs(run)
+        for name, expected in self.reference.logs.items():
+            if found_logs[name] != expected:
+                return f"{name} differs: {_first_difference(found_logs[name], expected)}"
         best = Path("checkpoints") / "best" / "best.json"
-        if logs and _text(run / best) != _text(self.reference.folder / best):
-            return (
-                f"best.json is {_text(run / best)!r}, not {_text(self.reference.folder / best)!r}"
-            )
-        return ""
+        found_text, expected_text = _text(run / best), _text(self.reference.folder / best)
+        return "" if found_text == expected_text else f"{found_text!r} is not {expected_text!r}"
 
     def _refer(self) -> Reference:
         folder = self.work / "reference"
         folder.mkdir()
         place = Place(folder, folder / "run", folder / "cache")
-        told = self.start(place, self.start_arguments(place.run)).told()
-        if told.status != 0:
-            raise RuntimeError(
-                f"the undisturbed run ended with status {told.status}: {told.out}{told.err}"
-            )
-        reference = Reference(place.run, told.seconds)
-        for name in ("metrics.jsonl", "rollouts.jsonl"):
-            reference.logs[name] = lines(place.run, name)
-            reference.bytes += len("".join(json.dumps(line) for line in reference.logs[name]))
-        for command in ("generate", "eval"):
-            asked = self.start(place, asking(command, place.run)).told()
-            if asked.status != 0:
-                raise RuntimeError(f"{command} on the undisturbed run: {asked.out}{asked.err}")
-            reference.answers[command] = answer(command, asked.out)
-        self.reference = reference
-        reference.stages = [self._stage(steps) for steps in (1, 3, 6, 11)]
-        return reference
+
+        def done(arguments: Sequence[str]) -> Told:
+            told = self.start(place, arguments).told()
+            if told.status != 0:
+                raise RuntimeError(f"{arguments} of the undisturbed run: {told.out}{told.err}")
+            return told
+
+        seconds, logs = done(self.start_arguments(place.run)).seconds, read_logs(place.run)
+        size = sum(len(json.dumps(line)) for lines in logs.values() for line in lines)
+        asked = ("generate", "eval")
+        answers = {name: answer(name, done(asking(name, place.run)).out) for name in asked}
+        return Reference(place.run, seconds, size, logs, answers)
 
     def _stage(self, steps: int) -> Path:
         """Return the folder of a run that was killed once so many steps were in its log."""
@@ -271,7 +213,7 @@ class Bench:
         folder.mkdir()
         place = Place(folder, folder / "run", folder / "cache")
         child = self.start(place, self.start_arguments(place.run))
-        while child.poll() is None and _steps(place.run) < steps:
+        while child.poll() is None and steps_done(place.run) < steps:
             time.sleep(0.003)
         child.signal(signal.SIGKILL)
         child.told()
@@ -287,28 +229,20 @@ def asking(command: str, run: Path) -> list[str]:
 
 def answer(command: str, out: str) -> Any:
     """Return what such a command has found out, without times and paths."""
-    if command == "generate":
-        return out
-    return json.loads(out[out.index("{") :])["results"]
+    return out if command == "generate" else json.loads(out[out.index("{") :])["results"]
 
 
-def lines(run: Path, name: str) -> list[Any]:
-    """Return a log with all its parts, without times and memory."""
-    read = getattr(
-        RunFolder(run), f"{'metric' if name.startswith('metrics') else 'rollout'}_lines", None
-    )
-    found: Iterator[dict[str, Any]] = read() if read is not None else read_lines(run / name)
-    return [
-        _untimed({key: value for key, value in line.items() if not key.startswith(TIMED + CACHED)})
-        for line in found
-    ]
+def read_logs(run: Path) -> dict[str, list[Any]]:
+    """Return both logs with all their parts, without what depends on the clock and the cache."""
+    folder = RunFolder(run)
+    logs = {"metrics.jsonl": folder.metric_lines(), "rollouts.jsonl": folder.rollout_lines()}
+    return {name: [_untimed(line) for line in lines] for name, lines in logs.items()}
 
 
 def _untimed(line: dict[str, Any]) -> Any:
-    return json.loads(
-        json.dumps(line),
-        object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"},
-    )
+    kept = {key: value for key, value in line.items() if not key.startswith(LEFT_OUT)}
+    without_seconds = lambda item: {k: v for k, v in item.items() if k != "seconds"}  # noqa: E731
+    return json.loads(json.dumps(kept), object_hook=without_seconds)
 
 
 def _first_difference(found: list[Any], expected: list[Any]) -> str:
@@ -319,7 +253,7 @@ def _first_difference(found: list[Any], expected: list[Any]) -> str:
     return f"it has {len(found)} lines, not {len(expected)}"
 
 
-def _steps(run: Path) -> int:
+def steps_done(run: Path) -> int:
     path = run / "metrics.jsonl"
     return path.read_bytes().count(b'"loss"') if path.exists() else 0
 

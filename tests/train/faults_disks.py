@@ -42,32 +42,29 @@ class Disk:
 
 
 class Memory(Disk):
-    """A tmpfs with limits; to heal it lifts them."""
+    """A tmpfs with a limit of its size in bytes, or of inodes; to heal it lifts them."""
 
-    def __init__(self, place: Path, *, size: int | None = None, inodes: int | None = None) -> None:
+    def __init__(self, place: Path, **limits: int) -> None:
         super().__init__(place)
-        limits = [f"size={size}"] * (size is not None) + [f"nr_inodes={inodes}"] * (
-            inodes is not None
-        )
-        self._mount("-t", "tmpfs", "-o", ",".join(["mode=755", *limits]), "tmpfs")
+        options = ["mode=755", *(f"{name}={value}" for name, value in limits.items())]
+        self._mount("-t", "tmpfs", "-o", ",".join(options), "tmpfs")
 
     def heal(self) -> None:
         _run("mount", "-o", f"remount,size={IMAGE_BYTES},nr_inodes=100000", self.place)
 
 
 class Image(Disk):
-    """An ext4 file system in a file. filler: what takes its room but for some bytes; removed to heal."""
+    """An ext4 file system in a file."""
 
     def __init__(self, place: Path, image: Path, *, options: str = "data=ordered") -> None:
         super().__init__(place)
         self.image = image
         self._options = options
-        self._filler = place / ".filler"
+        self._filler = place / ".filler"  # takes the room; is removed to heal
         self._filled = self._failed = False
-        if not image.exists():
-            with image.open("wb") as file:
-                file.truncate(IMAGE_BYTES)
-            _run("mkfs.ext4", "-q", "-F", "-m", "0", image)
+        with image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", image)
         self._mount("-o", f"loop,{options}", image)
 
     def leave(self, free: int) -> None:
@@ -80,7 +77,7 @@ class Image(Disk):
                     os.posix_fallocate(file.fileno(), 0, size)
                     break
                 except OSError:  # the file system needs some of it for its own lists
-                    size -= 64 * 1024
+                    size -= 64 * KB
         self._filled = True
 
     def snapshot(self, to: Path) -> None:
@@ -120,9 +117,8 @@ def available() -> bool:
 
 
 def _run(*command: object, check: bool = True) -> int:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False
-    )
+    words = [str(part) for part in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if check and done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
     return done.returncode

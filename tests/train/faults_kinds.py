@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -15,22 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults_bench import Bench, Child, Place
+from faults_bench import Bench, Child, Place, Told, steps_done
 from faults_disks import KB, Disk, Image, Memory, immutable
 from faults_user import SAME, FailedError, User
 
 NOBODY = 65534
-SIZES = tuple(
-    KB * size for size in (0, 4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600)
-)
+SIZES = (0, 4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600)
+"""In KB."""
 INODES = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 24, 28, 32, 40, 50, 60)
-ENDS = (
-    "finished after step",
-    "stopped after step",
-    "failed after step",
-    "cancelled after step",
-    "unscored after step",
-)
+ENDS = re.compile("(finished|stopped|failed|cancelled|unscored) after step")
 
 
 @dataclass(slots=True)
@@ -55,19 +49,15 @@ class Scene:
 
     def begin(self, **more: Any) -> Child:
         """Start the run from its beginning."""
-        return self.bench.start(
-            self.place, self.bench.start_arguments(self.place.run), plots=bool(self.disks), **more
-        )
+        arguments = self.bench.start_arguments(self.place.run)
+        return self.bench.start(self.place, arguments, plots=bool(self.disks), **more)
 
     def stage(self) -> None:
         """Take a copy of a run that was killed."""
         self.take(self.rng.choice(self.bench.reference.stages))
 
-    def finished(self) -> None:
-        """Take a copy of the finished run."""
-        self.take(self.bench.reference.folder.parent)
-
     def take(self, original: Path) -> None:
+        """Take a copy of a run."""
         self.details["from"] = original.name
         for name in ("run", "cache"):
             shutil.copytree(original / name, self.place.folder / name, symlinks=True)
@@ -88,12 +78,7 @@ class Scene:
             if how == "bytes" and _written(self.place.run) > after:
                 break
             if how == "saving":
-                seen |= {
-                    name
-                    for _, names, _ in os.walk(self.place.run)
-                    for name in names
-                    if ".partial-" in name
-                }
+                seen |= {path.name for path in self.place.run.rglob("*.partial-*")}
                 if len(seen) >= count:
                     time.sleep(pause)
                     break
@@ -103,16 +88,13 @@ class Scene:
 
 def kill(scene: Scene) -> str:
     """kill -9, up to three times."""
-    real = scene.details["real"] = scene.turn % 5 == 0
     for number in range(scene.rng.randint(1, 3)):
-        again = number and (scene.place.run / "config.json").exists()
-        if again and (scene.place.run / "final").exists():
+        run = scene.place.run
+        again = number and (run / "config.json").exists()
+        if again and (run / "final").exists():
             break
-        child = (
-            scene.bench.start(scene.place, ["run", "--resume", str(scene.place.run)], real=real)
-            if again
-            else scene.begin(real=real)
-        )
+        resume = ["run", "--resume", str(run)]
+        child = scene.bench.start(scene.place, resume) if again else scene.begin()
         scene.wait(child)
         child.signal(signal.SIGKILL)
         scene.user.record(child.told())
@@ -123,15 +105,12 @@ def interrupt(scene: Scene) -> str:
     """A signal that asks the run to end; it saves, and says in log.txt how it ended."""
     number = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE)[scene.turn % 4]
     scene.details["signal"] = number.name
-    child = scene.begin(real=scene.turn % 7 == 6)
+    child = scene.begin()
     scene.wait(child)
     child.signal(number)
     told = child.told()
     scene.user.record(told)
-    if told.status not in (0, -number, 128 + number):
-        raise FailedError(
-            f"status {told.status} after {number.name}; the last words: {(told.out + told.err)[-500:]}"
-        )
+    _require(told.status in (0, -number, 128 + number), told)
     if "stopping:" in told.err:
         _end_is_noted(scene)
     return scene.user.finish()
@@ -139,9 +118,8 @@ def interrupt(scene: Scene) -> str:
 
 def power(scene: Scene) -> str:
     """A power cut: only what has reached the block device is left."""
-    options = scene.details["mount"] = scene.rng.choice(
-        ("data=ordered", "data=writeback", "data=ordered,commit=1")
-    )
+    kinds = ("data=ordered", "data=writeback", "data=ordered,commit=1")
+    options = scene.details["mount"] = scene.rng.choice(kinds)
     disk = Image(scene.place.folder / "disk", scene.place.folder / "image", options=options)
     scene.on(disk)
     scene.user.heal = None
@@ -158,57 +136,28 @@ def power(scene: Scene) -> str:
     return scene.user.finish()
 
 
-def flip(scene: Scene) -> str:
-    """Some bytes of a file of a run that was killed are others."""
-    scene.stage()
-    for _ in range(scene.rng.choice((1, 1, 1, 2))):
-        _flip(scene)
-    return scene.user.finish()
+def damaged(damage: Callable[[Scene], None]) -> Callable[[Scene], str]:
+    """Return the kind of fault that damages a run that was killed."""
 
+    def fault(scene: Scene) -> str:
+        scene.stage()
+        damage(scene)
+        return scene.user.finish()
 
-def truncate(scene: Scene) -> str:
-    """A file of a run that was killed is shorter."""
-    scene.stage()
-    _truncate(scene)
-    return scene.user.finish()
-
-
-def delete(scene: Scene) -> str:
-    """A file of a run that was killed is gone."""
-    scene.stage()
-    _choose_file(scene).unlink()
-    return scene.user.finish()
-
-
-def drop_line(scene: Scene) -> str:
-    """A log lacks a line."""
-    scene.stage()
-    names = ("metrics.jsonl", "rollouts.jsonl")
-    paths = [
-        path for name in names if (path := scene.place.run / name).exists() and path.stat().st_size
-    ]
-    path = scene.rng.choice(paths)
-    whole = path.read_bytes().splitlines(keepends=True)
-    number = scene.rng.randrange(len(whole))
-    scene.details |= {"file": path.name, "line": number + 1}
-    path.write_bytes(b"".join(whole[:number] + whole[number + 1 :]))
-    return scene.user.finish()
+    return fault
 
 
 def finished(scene: Scene) -> str:
     """A file of a finished run is damaged in any way."""
-    scene.finished()
-    how = scene.rng.choice(
-        (_flip, _truncate, _flip, _truncate, lambda scene: _choose_file(scene).unlink())
-    )
-    how(scene)
+    scene.take(scene.bench.reference.folder.parent)
+    scene.rng.choice((_flip, _flip, _truncate, _truncate, _delete))(scene)
     verdicts = [scene.user.use(command) for command in ("generate", "eval")]
     return next((verdict for verdict in verdicts if verdict != SAME), SAME)
 
 
 def full_disk(scene: Scene) -> str:
     """The disk has only so much room, until the user makes some."""
-    size = SIZES[scene.turn % len(SIZES)]
+    size = KB * SIZES[scene.turn % len(SIZES)]
     where = scene.place.folder / "disk"
     if scene.turn // len(SIZES) % 2 == scene.turn % 2:
         scene.on(Memory(where, size=size or 4 * KB))
@@ -223,21 +172,17 @@ def full_disk(scene: Scene) -> str:
 def full_inodes(scene: Scene) -> str:
     """The disk takes only so many files."""
     inodes = scene.details["inodes"] = INODES[scene.turn % len(INODES)]
-    scene.on(Memory(scene.place.folder / "disk", inodes=inodes))
+    scene.on(Memory(scene.place.folder / "disk", nr_inodes=inodes))
     return scene.user.finish()
 
 
 def closed_pipe(scene: Scene) -> str:
     """Who reads the output goes away after some bytes."""
     which = scene.details["closed"] = ("stdout", "stderr", "both")[scene.turn % 3]
-    after = scene.details["bytes"] = int(
-        scene.rng.choice((0, 100, 1000, 4000)) * scene.rng.random()
-    )
+    most = scene.rng.choice((0, 100, 1000, 4000))
+    after = scene.details["bytes"] = int(most * scene.rng.random())
     read, write = os.pipe()
-    streams = {
-        "out": os.dup(write) if which != "stderr" else None,
-        "err": os.dup(write) if which != "stdout" else None,
-    }
+    streams = _streams(which, lambda: os.dup(write))
     os.close(write)
     child = scene.begin(**streams)
     thread = threading.Thread(target=_read_some, args=(read, after))
@@ -245,10 +190,7 @@ def closed_pipe(scene: Scene) -> str:
     told = child.told()
     thread.join()
     scene.user.record(told)
-    if told.status not in (0, 1, 141, -signal.SIGPIPE):
-        raise FailedError(
-            f"status {told.status} after a closed pipe; the last words: {(told.out + told.err)[-500:]}"
-        )
+    _require(told.status in (0, 1, 141, -signal.SIGPIPE), told)
     _end_is_noted(scene)
     return scene.user.finish()
 
@@ -256,16 +198,11 @@ def closed_pipe(scene: Scene) -> str:
 def full_output(scene: Scene) -> str:
     """What is printed cannot be written, as on a full disk."""
     which = scene.details["full"] = ("stdout", "stderr", "both")[scene.turn % 3]
-    streams = {
-        "out": os.open("/dev/full", os.O_WRONLY) if which != "stderr" else None,
-        "err": os.open("/dev/full", os.O_WRONLY) if which != "stdout" else None,
-    }
+    streams = _streams(which, lambda: os.open("/dev/full", os.O_WRONLY))
     told = scene.begin(**streams).told()
     scene.user.record(told)
-    if told.status not in (0, 1) or (told.status and which == "stdout" and len(told.errors) != 1):
-        raise FailedError(
-            f"status {told.status} with {which} full; the last words: {(told.out + told.err)[-500:]}"
-        )
+    said = told.status == 0 or which != "stdout" or len(told.errors) == 1
+    _require(told.status in (0, 1) and said, told)
     _end_is_noted(scene)
     return scene.user.finish()
 
@@ -280,12 +217,9 @@ def locked(scene: Scene) -> str:
         scene.details["locked"] = "file system"
         disk.fail()
     else:
-        found = [
-            path
-            for path in scene.place.run.rglob("*")
-            if path.suffix in {".jsonl", ".txt", ".json"} or path.is_dir()
-        ]
-        target = scene.rng.choice(sorted(found)) if found else disk.place
+        paths = sorted(scene.place.run.rglob("*"))
+        written = [p for p in paths if p.suffix in {".jsonl", ".txt", ".json"} or p.is_dir()]
+        target = scene.rng.choice(written or [disk.place])
         scene.details["locked"] = str(target.relative_to(disk.place))
         immutable(target)
     told = child.told()
@@ -315,9 +249,7 @@ def foreign(scene: Scene) -> str:
 
 def umask(scene: Scene) -> str:
     """Files have the permissions that the umask leaves, whatever wrote them."""
-    masks = scene.details["umasks"] = [
-        scene.rng.choice((0o022, 0o077, 0o002, 0o027)) for _ in range(2)
-    ]
+    masks = scene.details["umasks"] = scene.rng.choices((0o022, 0o077, 0o002, 0o027), k=2)
     child = scene.begin(umask=masks[0])
     scene.wait(child)
     child.signal(signal.SIGKILL)
@@ -332,71 +264,64 @@ def umask(scene: Scene) -> str:
     return verdict
 
 
-KINDS: dict[str, Callable[[Scene], str]] = {
-    "kill": kill,
-    "signal": interrupt,
-    "power": power,
-    "flip": flip,
-    "truncate": truncate,
-    "delete": delete,
-    "line": drop_line,
-    "finished": finished,
-    "disk": full_disk,
-    "inodes": full_inodes,
-    "pipe": closed_pipe,
-    "full": full_output,
-    "locked": locked,
-    "foreign": foreign,
-    "umask": umask,
-}
-ORDER = (
-    "kill", "flip", "disk", "signal", "power", "finished", "pipe", "truncate", "inodes", "locked",
-    "foreign", "delete", "flip", "full", "disk", "line", "finished", "power", "signal", "umask",
-)  # fmt: skip
-"""Which kinds come after one another, so that any twenty faults are of all kinds."""
-
-
 def _choose_file(scene: Scene) -> Path:
     """Choose one file of any part of the folder, or the verdict cache."""
     run, cache = scene.place.run, scene.place.cache
-    groups = [
-        [
-            path
-            for path in run.iterdir()
-            if path.is_file() and path.suffix != ".png" and path.stat().st_size
-        ]
-    ]
-    newest = max((run / "checkpoints").glob("step-*"), default=None)
-    groups += [
-        [path for path in folder.iterdir() if path.is_file()]
-        for folder in [newest]
-        if folder is not None
-    ]
-    for folder in (run / "checkpoints", run / "checkpoints" / "best", run / "final", cache):
-        groups.append(
-            [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
-        )
-    path = scene.rng.choice(sorted(scene.rng.choice([group for group in groups if group])))
+    checkpoints = run / "checkpoints"
+    newest = max(checkpoints.glob("step-*"), default=checkpoints)
+    folders = (newest, checkpoints, checkpoints / "best", run / "final", cache)
+    parts = [[path for path in run.iterdir() if path.suffix != ".png"]]
+    parts += [list(folder.rglob("*")) for folder in folders]
+    files = [[p for p in part if p.is_file() and p.stat().st_size] for part in parts]
+    path = scene.rng.choice(sorted(scene.rng.choice([part for part in files if part])))
     scene.details.setdefault("files", []).append(str(path.relative_to(scene.place.folder)))
     return path
 
 
+def _delete(scene: Scene) -> None:
+    _choose_file(scene).unlink()
+
+
 def _flip(scene: Scene) -> None:
-    path = _choose_file(scene)
-    data = bytearray(path.read_bytes())
-    places = [scene.rng.randrange(len(data)) for _ in range(scene.rng.choice((1, 1, 2, 8)))]
-    for place in places:
-        data[place] ^= 1 << scene.rng.randrange(8)
-    path.write_bytes(data)
-    scene.details.setdefault("offsets", []).append(places)
+    """Change some bits of a file, or of two."""
+    for _ in range(scene.rng.choice((1, 1, 1, 2))):
+        path = _choose_file(scene)
+        data = bytearray(path.read_bytes())
+        places = [scene.rng.randrange(len(data)) for _ in range(scene.rng.choice((1, 1, 2, 8)))]
+        for place in places:
+            data[place] ^= 1 << scene.rng.randrange(8)
+        path.write_bytes(data)
+        scene.details.setdefault("offsets", []).append(places)
+
+
+def _drop_line(scene: Scene) -> None:
+    """Remove a line of a log."""
+    paths = [scene.place.run / name for name in ("metrics.jsonl", "rollouts.jsonl")]
+    path = scene.rng.choice([path for path in paths if path.exists() and path.stat().st_size])
+    lines = path.read_bytes().splitlines(keepends=True)
+    number = scene.rng.randrange(len(lines))
+    scene.details |= {"file": path.name, "line": number + 1}
+    path.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
 
 
 def _truncate(scene: Scene) -> None:
     path = _choose_file(scene)
-    size = scene.details["size"] = (
-        0 if scene.rng.random() < 0.25 else scene.rng.randrange(path.stat().st_size)
-    )
+    size = 0 if scene.rng.random() < 0.25 else scene.rng.randrange(path.stat().st_size)
+    scene.details["size"] = size
     os.truncate(path, size)
+
+
+def _streams(which: str, opened: Callable[[], int]) -> dict[str, int]:
+    """Return descriptors for "stdout", "stderr" or "both"."""
+    names = {"stdout": ("out",), "stderr": ("err",)}.get(which, ("out", "err"))
+    return {name: opened() for name in names}
+
+
+def _require(allowed: bool, told: Told) -> None:
+    """Fail unless a command ended in an allowed way."""
+    if not allowed:
+        last = (told.out + told.err)[-500:]
+        raise FailedError(f"status {told.status}; the last words: {last}")
 
 
 def _read_some(descriptor: int, count: int) -> None:
@@ -412,7 +337,7 @@ def _end_is_noted(scene: Scene) -> None:
         return
     log = scene.place.run / "log.txt"
     text = log.read_text() if log.exists() else ""
-    if not any(end in text for end in ENDS):
+    if not ENDS.search(text):
         raise FailedError(f"log.txt does not say how the run ended; its end: {text[-300:]!r}")
 
 
@@ -426,14 +351,9 @@ def _written(run: Path) -> int:
 
 def _saved(run: Path) -> str:
     """Return the newest checkpoint after which another step was done: nobody is saving it any more."""
-    path = run / "metrics.jsonl"
-    done = path.read_bytes().count(b'"loss"') if path.exists() else 0
-    found = [
-        path.name
-        for path in (run / "checkpoints").glob("step-*")
-        if int(path.name.removeprefix("step-")) < done
-    ]
-    return max(found, default="")
+    done = steps_done(run)
+    names = [path.name for path in (run / "checkpoints").glob("step-*")]
+    return max((name for name in names if int(name.removeprefix("step-")) < done), default="")
 
 
 def _set_modes(top: Path, folders: int, files: int) -> None:
@@ -444,3 +364,16 @@ def _set_modes(top: Path, folders: int, files: int) -> None:
 def _give(top: Path, uid: int) -> None:
     for path in (top, *top.rglob("*")):
         os.chown(path, uid, uid)
+
+
+KINDS: dict[str, Callable[[Scene], str]] = {
+    "kill": kill, "signal": interrupt, "power": power, "finished": finished, "disk": full_disk,
+    "inodes": full_inodes, "pipe": closed_pipe, "full": full_output, "locked": locked,
+    "foreign": foreign, "umask": umask, "flip": damaged(_flip), "truncate": damaged(_truncate),
+    "delete": damaged(_delete), "line": damaged(_drop_line),
+}  # fmt: skip
+ORDER = (
+    "kill", "flip", "disk", "signal", "power", "finished", "pipe", "truncate", "inodes", "locked",
+    "foreign", "delete", "flip", "full", "disk", "line", "finished", "power", "signal", "umask",
+)  # fmt: skip
+"""Which kinds come after one another, so that any twenty faults are of all kinds."""

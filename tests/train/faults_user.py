@@ -56,26 +56,20 @@ class User:
         """Go on until the run is finished and as it should be; returns how that went."""
         options: list[str] = []
         for _ in range(ROUNDS):
-            begun = self.place.begun or (self.place.run / "config.json").exists()
-            if (
-                begun and (self.place.run / "final").is_dir()
-            ):  # the end came before the fault, perhaps before the table of gains
-                told = self.do(["eval", "--run", str(self.place.run), "--recorded"])
+            run = self.place.run
+            begun = self.place.begun or (run / "config.json").exists()
+            if begun and (run / "final").is_dir():
+                # The end came before the fault, perhaps before the table of gains.
+                told = self.do(["eval", "--run", str(run), "--recorded"])
                 if told.status != 0:
-                    raise FailedError(
-                        f"the gains of a finished run cannot be shown: {self.judged(told)}"
-                    )
+                    raise FailedError(f"the gains cannot be shown: {self.judged(told)}")
                 break
-            resume = ["run", "--resume", str(self.place.run)]
-            told = self.do(
-                [*(resume if begun else self.bench.start_arguments(self.place.run)), *options]
-            )
+            start = ["run", "--resume", str(run)] if begun else self.bench.start_arguments(run)
+            told = self.do([*start, *options])
             if told.status == 0:
                 break
-            options = [
-                *(options if told.status == 2 else []),
-                *self.follow(self.judged(told), begun=begun),
-            ]
+            kept = options if told.status == 2 else []
+            options = [*kept, *self.follow(self.judged(told), begun=begun)]
         else:
             raise FailedError(f"the run is not finished after {ROUNDS} rounds")
         if difference := self.bench.difference(self.place.run, logs=not self.weights_only):
@@ -90,9 +84,7 @@ class User:
             if told.status == 0:
                 found, expected = answer(command, told.out), self.bench.reference.answers[command]
                 if found != expected:
-                    raise FailedError(
-                        f"{command} has another answer: {found!r} instead of {expected!r}"
-                    )
+                    raise FailedError(f"{command} answers {found!r} instead of {expected!r}")
                 return WAY_ON if self.refused else SAME
             message = self.judged(told)
             options += self.follow(message, begun=True)
@@ -102,15 +94,9 @@ class User:
 
     def do(self, arguments: Sequence[str]) -> Told:
         """Run a command to its end and record it."""
-        child = self.bench.start(
-            self.place,
-            arguments,
-            uid=self.uid,
-            umask=self.umask,
-            env=self.env,
-            plots=self.heal is not None,
-        )
-        told = child.told()
+        way = {"uid": self.uid, "umask": self.umask, "env": self.env}
+        plots = self.heal is not None
+        told = self.bench.start(self.place, arguments, plots=plots, **way).told()
         self.record(told)
         return told
 
@@ -118,23 +104,15 @@ class User:
         """Note how a command ended; raises FailedError for what no command may do."""
         shown = [text if not text.startswith("--set=") else "..." for text in told.arguments]
         message = told.errors[0] if told.errors else "\n".join(told.err.splitlines()[-3:])[-500:]
-        kept = list(dict.fromkeys(shown))
-        self.rounds.append(
-            {
-                "command": " ".join(kept),
-                "status": told.status,
-                "message": message,
-                "seconds": round(told.seconds, 2),
-            }
-        )
+        command, seconds = " ".join(dict.fromkeys(shown)), round(told.seconds, 2)
+        ended = {"status": told.status, "message": message, "seconds": seconds}
+        self.rounds.append({"command": command, **ended})
         if told.status is None:
             raise FailedError("the command hung")
         for text in (told.err, told.out):
-            if "Traceback (most recent call last)" in text:
-                raise FailedError(
-                    "a traceback: "
-                    + text[text.index("Traceback (most recent call last)") :][-1500:]
-                )
+            _, traceback, after = text.partition("Traceback (most recent call last)")
+            if traceback:
+                raise FailedError(f"a traceback: {after[-1500:]}")
 
     def judged(self, told: Told) -> str:
         """Return the message of a command that failed, if it is one clear line."""
@@ -142,9 +120,8 @@ class User:
         if told.status not in (1, 2):
             raise FailedError(f"status {told.status}; the last words: {told.err[-500:]}")
         if len(told.errors) != 1:
-            raise FailedError(
-                f"status {told.status} with {len(told.errors)} messages; the last words: {(told.out + told.err)[-500:]}"
-            )
+            last = (told.out + told.err)[-500:]
+            raise FailedError(f"status {told.status} and {len(told.errors)} messages: {last}")
         last = [line for line in told.err.splitlines() if line.strip()][-1]
         if last != told.errors[0]:
             raise FailedError(f"the message has more than one line: {told.err[-500:]}")

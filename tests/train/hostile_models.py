@@ -84,12 +84,9 @@ def pipe(name: str) -> Damage:
     return damage
 
 
-def device(name: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to("/dev/zero")
-
-    return damage
+def device(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to("/dev/zero")
 
 
 def nested(depth: int) -> str:
@@ -150,12 +147,10 @@ def bomb(folder: Path) -> None:
     """Save weights with torch, compressed afterwards: 300 kB become 300 MB."""
     (folder / "model.safetensors").unlink()
     torch.save({"w": torch.zeros(75_000_000)}, folder / "plain.pt")
-    with (
-        zipfile.ZipFile(folder / "plain.pt") as plain,
-        zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as packed,
-    ):  # fmt: skip
+    target = zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(folder / "plain.pt") as plain, target as packed:
         for part in plain.namelist():
-            packed.writestr(part, plain.read(part))
+            packed.writestr(part, plain.read(part), compresslevel=1)
     (folder / "plain.pt").unlink()
 
 
@@ -163,33 +158,23 @@ def rules(**parts: Any) -> Damage:
     return edit("tokenizer.json", **parts)
 
 
-def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": pattern, "content": content}
+DOUBLED = {"type": "Replace", "pattern": {"String": "q"}, "content": "qq"}
 
 
 def split(pattern: str) -> dict[str, Any]:
-    return {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
+    rule = {"type": "Split", "pattern": {"Regex": pattern}}
+    return {**rule, "behavior": "Isolated", "invert": False}
 
 
 def own_code(*, of_tokenizer: bool) -> Damage:
     def damage(folder: Path) -> None:
         code(folder / "own.py")
         if of_tokenizer:
-            edit(
-                "tokenizer_config.json",
-                tokenizer_class="Own",
-                auto_map={"AutoTokenizer": ["own.Own", "own.Own"]},
-            )(folder)
+            own = {"AutoTokenizer": ["own.Own", "own.Own"]}
+            edit("tokenizer_config.json", tokenizer_class="Own", auto_map=own)(folder)
         else:
-            config(
-                model_type="own",
-                auto_map={"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"},
-            )(folder)
+            own = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+            config(model_type="own", auto_map=own)(folder)
 
     return damage
 
@@ -240,12 +225,10 @@ def gguf_layers(folder: Path) -> None:
 MODELS: dict[str, Damage] = {
     # numbers of the config
     "ten million layers": config(num_hidden_layers=10**7),
-    "ten billion layers": config(num_hidden_layers=10**10),
     "a thousand layers that no file has": config(num_hidden_layers=1000),
     "layers under another name": config(model_type="gpt2", n_layer=10**7),
     "layers of a text model inside": config(model_type="gemma3", text_config={"num_hidden_layers": 10**8}),
     "layers in words": config(num_hidden_layers="many"),
-    "a fraction of layers": config(num_hidden_layers=1e7),
     "a billion classes": config(num_labels=10**9),
     "a million experts": config(model_type="mixtral", num_local_experts=10**6),
     "a thousand layers of a thousand experts": config(model_type="mixtral", num_local_experts=1000, num_hidden_layers=1000),
@@ -272,11 +255,8 @@ MODELS: dict[str, Damage] = {
     "no JSON": write("config.json", "{"),
     "no text": write("config.json", b"\xff\xfe\x00"),
     "config is a list": write("config.json", "[]"),
-    "config is empty": write("config.json", ""),
     "config of 20 MB": write("config.json", '{"a": "' + "x" * 20_000_000 + '"}'),
     "config is a pipe": pipe("config.json"),
-    "config is a device": device("config.json"),
-    "generation config is a pipe": pipe("generation_config.json"),
     "generation config is a list": write("generation_config.json", "[1]"),
     "config is a folder": lambda folder: ((folder / "config.json").unlink(), (folder / "config.json").mkdir()),
     "weights are a folder": lambda folder: ((folder / "model.safetensors").unlink(), (folder / "model.safetensors").mkdir()),
@@ -286,7 +266,6 @@ MODELS: dict[str, Damage] = {
     "manifest that leads outside": write("manifest.json", json.dumps({"format": 2, "files": {"../../../dev/zero": "0"}})),
     "manifest is a list": write("manifest.json", "[]"),
     "manifest of a list": write("manifest.json", '{"format": 1, "files": [1]}'),
-    "manifest is a pipe": pipe("manifest.json"),
     # weights
     "garbage": write("model.safetensors", b"x" * 1000),
     "empty weights": write("model.safetensors", b""),
@@ -305,21 +284,15 @@ MODELS: dict[str, Damage] = {
     "a sparse terabyte": header({"model.embed_tokens.weight": entry([2**38], 0, 2**40)}, size=2**40),
     "a sparse gigabyte": header({"model.embed_tokens.weight": entry([2**28], 0, 2**30)}, size=2**30),
     "only another tensor": header({"w": entry([2], 0, 8)}, size=8),
-    "weights are a pipe": pipe("model.safetensors"),
-    "weights are a device": device("model.safetensors"),
+    "weights are a device": device,
     "index is a list": index([]),
     "index without files": index({"metadata": {}}),
-    "index of a list": index({"weight_map": ["a"]}),
-    "index of numbers": index({"weight_map": {"w": 1}}),
     "index that leads outside": index({"weight_map": {"w": "../../../etc/passwd"}}),
     "index of an absolute path": index({"weight_map": {"w": "/dev/zero"}}),
-    "index is a pipe": pipe("model.safetensors.index.json"),
     "pickle": pickled("pytorch_model.bin"),
     "pickle in an archive": archived,
     "compressed archive": bomb,
-    "garbage for torch": lambda folder: (
-        (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
-    ),
+    "garbage for torch": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
     "garbage for GGUF": gguf(b"GGUF" + b"\xff" * 1000),
     "GGUF without an end": gguf(gguf_start(2**60, 2**60)),
     "GGUF of a trillion nothings": gguf(gguf_start(2**32, 1) + gguf_setting("general.architecture", "llama"), size=2**40),
@@ -333,17 +306,12 @@ MODELS: dict[str, Damage] = {
     "tokenizer that pads to a billion": rules(padding={"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}),
     "tokenizer of a million added tokens": rules(added_tokens=[{"id": i, "content": f"<{i}>", "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i in range(70_000)]),
     "tokenizer of endless numbers": rules(model={"type": "WordLevel", "vocab": {"a": 2**40}, "unk_token": "a"}),
-    "tokenizer is a pipe": pipe("tokenizer.json"),
     "tokenizer of 70 MB": write("tokenizer.json", " " * 70_000_000),
     "pattern that backtracks": rules(pre_tokenizer=split("(a+)+!|( +)+!|([0-9]+)+x")),
     "pattern that is none": rules(pre_tokenizer=split("(((")),
-    "text that doubles 40 times": rules(
-        normalizer={"type": "Sequence", "normalizers": [replace({"String": "q"}, "qq")] * 40}
-    ),
-    "text that grows a million times": rules(normalizer=replace({"String": "q"}, "q" * 10**6)),
-    "decoder that doubles 40 times": rules(
-        decoder={"type": "Sequence", "decoders": [replace({"String": "q"}, "qq")] * 40}
-    ),
+    "text that doubles 40 times": rules(normalizer={"type": "Sequence", "normalizers": [DOUBLED] * 40}),
+    "text that grows a million times": rules(normalizer=DOUBLED | {"content": "q" * 10**6}),
+    "decoder that doubles 40 times": rules(decoder={"type": "Sequence", "decoders": [DOUBLED] * 40}),
     "settings of the tokenizer are a list": write("tokenizer_config.json", "[]"),
     "end token of the tokenizer is a number": edit("tokenizer_config.json", eos_token=5),
     "end token of the tokenizer is an object": edit("tokenizer_config.json", eos_token={"x": []}),
@@ -352,9 +320,7 @@ MODELS: dict[str, Damage] = {
     "template of nested loops": template(LOOPS),
     "template of ten billion letters": template("{{ 'a' * 10**10 }}"),
     "template that pads": template("{{ 'a'.ljust(10**10) }}"),
-    "template that centres": template("{{ 'a'|center(10**10) }}"),
     "template that formats": template("{{ '%10000000000d' % 1 }}"),
-    "template that indents": template("{{ [1]|tojson(indent=10**10) }}"),
     "template of lists of lists": template(LISTS),
     "template of a long text": template("{% for i in range(99999) %}{{ 'a' * 999999 }}{% endfor %}"),
     "template of powers": template("{{ 10 ** (10 ** 10) }}"),
@@ -370,26 +336,20 @@ MODELS: dict[str, Damage] = {
     "templates without a default": templates({"x": "y"}),
     "another template is a pipe": lambda folder: ((folder / "additional_chat_templates").mkdir(), os.mkfifo(folder / "additional_chat_templates" / "x.jinja")),
     "template in another way": templates({"default": LOOPS, "tool_use": ""}),
-    "template that repeats a list": template("{{ [1] * 10**9 }}"),
     "template that joins": template("{% set a = 'a' * 999999 %}{{ range(99999)|join(a) }}"),
-    "template that fills columns": template("{{ ['a']|batch(10**9, 'x')|list }}"),
     "template of a deep expression": template("{{ " + "(" * 50_000 + "1" + ")" * 50_000 + " }}"),
-    "template is a pipe": pipe("chat_template.jinja"),
 }  # fmt: skip
 """What is done to a model, by what it is."""
 
 ADAPTERS: dict[str, Damage] = {
     "adapter is a pickle": pickled("adapter_model.bin"),
     "adapter is garbage": write("adapter_model.safetensors", b"x" * 100),
-    "adapter is a pipe": pipe("adapter_model.safetensors"),
-    "adapter config is a pipe": pipe("adapter_config.json"),
     "adapter config is no JSON": write("adapter_config.json", "{"),
     "adapter config is a list": write("adapter_config.json", "[]"),
     "adapter config is deep": write("adapter_config.json", nested(100_000)),
     "its base is itself": adapts(str),
     "its base is an adapter": adapts_adapter,
     "its base is a list": adapts(lambda folder: ["a"]),
-    "its base is a number": adapts(lambda folder: 5),
     "its base is gone": adapts(lambda folder: str(folder / "gone")),
     "its base is an address": adapts(lambda folder: "https://127.0.0.1:1/model"),
     "its base is a device": adapts(lambda folder: "/dev/zero"),
@@ -397,7 +357,6 @@ ADAPTERS: dict[str, Damage] = {
     "its base has a long name": adapts(lambda folder: "/" + "a" * 5000),
     "its revision is a list": adapter(revision=["x"]),
     "rank of a billion": adapter(r=10**9),
-    "rank of a hundred thousand": adapter(r=100_000),
     "rank that no file has": adapter(rank_pattern={"q_proj": 100_000}),
     "negative rank": adapter(r=-1),
     "rank in words": adapter(r="many"),

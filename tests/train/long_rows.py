@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -19,10 +19,7 @@ class Rows(Environment[str]):
     trusted = True
     levels = False
     sizes: ClassVar[Mapping[Split, int | None]] = {"train": 12, "eval": 6}
-    bad: ClassVar[Mapping[Split, frozenset[int]]] = {
-        "train": frozenset({2, 7}),
-        "eval": frozenset({4}),
-    }
+    bad: ClassVar[Mapping[Split, Collection[int]]] = {"train": {2, 7}, "eval": {4}}
 
     def size(self, split: Split) -> int | None:
         return self.sizes[split]
@@ -43,10 +40,7 @@ class Many(Rows):
     """More rows than one message names."""
 
     sizes: ClassVar[Mapping[Split, int | None]] = {"train": 40, "eval": 6}
-    bad: ClassVar[Mapping[Split, frozenset[int]]] = {
-        "train": frozenset(range(0, 40, 2)),
-        "eval": frozenset(),
-    }
+    bad: ClassVar[Mapping[Split, Collection[int]]] = {"train": range(0, 40, 2), "eval": ()}
 
 
 class Generated(Rows):
@@ -93,10 +87,7 @@ class NoHeldOut(Rows):
 class Odd(Rows):
     """Chats, of which one is refused by a template that wants the user to speak."""
 
-    bad: ClassVar[Mapping[Split, frozenset[int]]] = {
-        "train": frozenset({3}),
-        "eval": frozenset({1}),
-    }
+    bad: ClassVar[Mapping[Split, Collection[int]]] = {"train": {3}, "eval": {1}}
 
     def task(self, key: TaskKey) -> Task[str]:
         role = "system" if self.is_bad(key) else "user"
@@ -109,10 +100,7 @@ class Odd(Rows):
 class Repeated(Rows):
     """The first two held-out prompts are training prompts, one of them in other letters."""
 
-    bad: ClassVar[Mapping[Split, frozenset[int]]] = {
-        "train": frozenset(),
-        "eval": frozenset(),
-    }
+    bad: ClassVar[Mapping[Split, Collection[int]]] = {"train": (), "eval": ()}
 
     def task(self, key: TaskKey) -> Task[str]:
         if key.split == "eval" and key.index < 2:

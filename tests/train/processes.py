@@ -26,9 +26,8 @@ def begin(
     processes: int, command: str, *arguments: str, log: Path, **more: str
 ) -> subprocess.Popen[bytes]:
     """A command with `--processes N`, which is under way."""
-    (launcher,) = start(
-        1, *GRPO, command, "--processes", str(processes), *arguments, log=log, **more
-    )
+    options = ("--processes", str(processes), *arguments)
+    (launcher,) = start(1, *GRPO, command, *options, log=log, **more)
     return launcher
 
 
@@ -36,25 +35,14 @@ def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subpr
     """Python with `arguments`, so many times, as torchrun starts it. Each writes to a file of its own beside `log`; more: environment variables."""
     port, started = _free_port(), []
     for rank in range(processes):
-        ranks = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": processes,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        env = {
-            **os.environ,
-            **{name: str(value) for name, value in ranks.items() if processes > 1},
-            "OMP_NUM_THREADS": "1",
-            **more,
-        }
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+        meeting = {name: str(value) for name, value in ranks.items()}
+        meeting = {**meeting, "MASTER_ADDR": "127.0.0.1"} if processes > 1 else {}
+        env = {**os.environ, **meeting, "OMP_NUM_THREADS": "1", **more}
+        command = [sys.executable, *arguments]
         with (log.parent / f"{log.name}.{rank}").open("ab") as file:
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, *arguments], stdout=file, stderr=file, env=env, cwd=HERE
-                )
-            )
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=env, cwd=HERE)
+        started.append(process)
     return started
 
 
@@ -70,9 +58,7 @@ def _free_port() -> int:
 def ended(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float = 600) -> list[int]:
     """Exit statuses; when one process has failed, the others are ended, as torchrun does. Raises TimeoutError if they run on."""
     deadline = time.monotonic() + seconds
-    while all(process.poll() in (None, 0) for process in processes) and any(
-        process.poll() is None for process in processes
-    ):
+    while None in (statuses := {process.poll() for process in processes}) and statuses <= {None, 0}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the processes are still running after {seconds:g} s")
         time.sleep(0.02)

@@ -36,11 +36,8 @@ def trained_run(settings: Mapping[str, Any], folder: Path, *, steps: int) -> Run
     """Return the run of a tiny model, with tokens and ratios in the log, that is made once a process."""
     made = _made.get(steps)
     if made is None:
-        more = {
-            "steps": steps,
-            "eval": {"tasks": 3, "every": max(1, steps // 2)},
-            "log": {"tokens": True, "ratios": True},
-        }
+        times = {"steps": steps, "eval": {"tasks": 3, "every": max(1, steps // 2)}}
+        more = {**times, "log": {"tokens": True, "ratios": True}}
         made = _made[steps] = Path(tempfile.mkdtemp(dir=folder.parent.parent)) / "run"
         Trainer(build_config([settings, more]), Audited(), folder=made).run()
     shutil.copytree(made, folder)
@@ -72,38 +69,26 @@ def add_hostile_groups(folder: RunFolder, *, step: int) -> None:
         Message("tool", SCRIPT),
         Message("assistant", ODD),
     ]
+    verdicts = [
+        verdict(1.0, answer=SCRIPT, note=SCRIPT, detail={"stderr": SCRIPT, SCRIPT: ODD}),
+        verdict(0.0, answer=SCRIPT, note=ODD, detail={"pictures": ["shown.png"]}),
+        broken(SCRIPT),
+        verdict(0.25, answer=ODD, detail={"pictures": ["../../secret.png"]}),
+    ]
+    prompt = (Message("system", ODD), Message("user", SCRIPT))
     groups = [
-        group(
-            900,
-            (Message("system", ODD), Message("user", SCRIPT)),
-            [SCRIPT, ODD, called, LONG],
-            [
-                verdict(1.0, answer=SCRIPT, note=SCRIPT, detail={"stderr": SCRIPT, SCRIPT: ODD}),
-                verdict(0.0, answer=SCRIPT, note=ODD, detail={"pictures": ["shown.png"]}),
-                broken(SCRIPT),
-                verdict(0.25, answer=ODD, detail={"pictures": ["../../secret.png"]}),
-            ],
-        ),
+        group(900, prompt, [SCRIPT, ODD, called, LONG], verdicts),
         group(901, SCRIPT, ["twice", "twice"], [verdict(0.5), verdict(0.75)]),
     ]
     for number, one in enumerate(groups):
         one = replace(one, advantages=[0.5] * len(one.rollouts))
         folder.rollouts(step, one, Fields(number=number))
+    key = {"env": "letters", "split": "train", "index": 900, "seed": 0, "level": 0.0}
     alarm = {
-        "step": step,
-        "name": "canary paid",
-        "environment": SCRIPT,
-        "subject": "silence",
-        "message": SCRIPT,
-        "values": {"paid": 1.0},
-        "group": {
-            "step": step,
-            "key": {"env": "letters", "split": "train", "index": 900, "seed": 0, "level": 0.0},
-            "draw": 0,
-        },
-        "attempt": 1,
-        "canary": ODD,
-    }
+        "step": step, "name": "canary paid", "environment": SCRIPT, "subject": "silence",
+        "message": SCRIPT, "values": {"paid": 1.0}, "attempt": 1, "canary": ODD,
+        "group": {"step": step, "key": key, "draw": 0},
+    }  # fmt: skip
     (folder.path / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
 
 

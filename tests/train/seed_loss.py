@@ -19,17 +19,12 @@ from grpo_core.train.algorithm.rewards import Rewards
 
 KEYS = ("prompts", "responses", "rewards", "logprobs", "ref_logprobs", "prompt_ids")
 """Keys that a batch has to hold."""
+CLIP = {"name": "clip", "clip_low": 0.2, "clip_high": 0.2}
 AS_WRITTEN = RunConfig.model_validate(
     {
         "environment": "",
         "advantage": {"name": "mean_only", "clip": 0.2},
-        "loss": {
-            "name": "clip",
-            "clip_low": 0.2,
-            "clip_high": 0.2,
-            "level": "sequence",
-            "anchor": "reference",
-        },
+        "loss": {**CLIP, "level": "sequence", "anchor": "reference"},
         "kl": {"beta": 0.001, "estimator": "k1", "importance": False},
     }
 )
@@ -53,14 +48,10 @@ def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) ->
         ValueError: a key is missing, or the lists differ in length or are empty.
     """
     if missing_keys := [key for key in KEYS if key not in batch]:
-        raise ValueError(
-            f"the batch lacks {', '.join(missing_keys)}; it must hold {', '.join(KEYS)}"
-        )
+        raise ValueError(f"the batch lacks {', '.join(missing_keys)}; it must hold {KEYS}")
     lengths = {key: len(batch[key]) for key in KEYS}
     if len(set(lengths.values())) != 1 or not lengths["rewards"]:
-        raise ValueError(
-            f"all lists of the batch must have the same length, at least 1; found {lengths}"
-        )
+        raise ValueError(f"all lists must have the same length, at least 1; found {lengths}")
     logprob_B1, reference_B1 = (_column(batch[key]) for key in ("logprobs", "ref_logprobs"))
     reference_B1, trainable_B1 = reference_B1.detach(), torch.ones_like(logprob_B1)
     advantage_B1 = _advantages(batch["rewards"], batch["prompt_ids"], config).to(logprob_B1)
@@ -91,9 +82,8 @@ def _advantages(rewards: Sequence[float], prompt_ids: Sequence[int], config: Run
     total_PG = torch.zeros(len(places), widest, dtype=torch.float64)
     scored_PG = torch.zeros(len(places), widest, dtype=torch.bool)
     for p, members in enumerate(places.values()):
-        total_PG[p, : len(members)] = torch.tensor(
-            [float(rewards[b]) for b in members], dtype=torch.float64
-        )
+        reward_G = [float(rewards[b]) for b in members]
+        total_PG[p, : len(members)] = torch.tensor(reward_G, dtype=torch.float64)
         scored_PG[p, : len(members)] = True
     advantage_PG = advantages(Rewards.of(total_PG, scored_PG), config.advantage)
     advantage_B1 = torch.zeros(len(rewards), 1, dtype=torch.float64)

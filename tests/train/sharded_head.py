@@ -34,12 +34,7 @@ ROWS_AT_A_TIME = 3
 
 
 def make_policy(
-    *,
-    tied: bool = True,
-    adapter: bool = False,
-    copied: bool = False,
-    recomputed: bool = False,
-    training: Training = Training.TREES,
+    *, tied=True, adapter=False, copied=False, recomputed=False, training=Training.TREES
 ) -> Policy:
     model: Any = tiny_model()
     vocabulary = model.config.vocab_size
@@ -72,8 +67,8 @@ def make_batches(policy: Policy, rank: int) -> list[MicroBatch]:
     rows = []
     for length in (9, 4, 0, 11) if rank == 0 else (1,):
         tokens = tuple(rng.randrange(4, 100) for _ in range(length))
-        zeros = (0.0,) * length
-        rows.append(Row(Segment((5, 6, 7), tokens, zeros, (1,) * length), 0.0, 0.0))
+        segment = Segment((5, 6, 7), tokens, (0.0,) * length, (1,) * length)
+        rows.append(Row(segment, 0.0, 0.0))
     return list(policy.micro_batches(rows, max_tokens=1000, dtype=torch.float64))
 
 
@@ -99,11 +94,12 @@ def check(ranks: Ranks, *, entropy: bool, compared: bool = False, **kind: Any) -
     shared.shard()
     assert shared.logits_bytes == plain.logits_bytes > 0, kind
     vocabulary, counts = shared.model.config.vocab_size, []
-    shared.model.get_output_embeddings().register_forward_hook(
-        lambda _, inputs, output: (
-            counts.append(len(output)) if output.shape[-1] == vocabulary else None
-        )
-    )
+
+    def count(_: Any, inputs: Any, output: Tensor) -> None:
+        if output.shape[-1] == vocabulary:
+            counts.append(len(output))
+
+    shared.model.get_output_embeddings().register_forward_hook(count)
     micros = make_batches(shared, ranks.rank)
     most = max(ranks.gather_values(len(micros)))
     assert most == (4 if kind.get("training") is Training.ALONE else 1)

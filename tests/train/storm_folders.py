@@ -108,14 +108,13 @@ def special(planter: Planter, folder: Path, chance: random.Random) -> str:
     if kind == "pipe":
         os.mkfifo(place)
     elif kind == "socket":
+        here = os.open(place.parent, os.O_RDONLY)  # a socket's path may have 107 characters
         with socket.socket(socket.AF_UNIX) as server:
-            here = os.open(place.parent, os.O_RDONLY)
-            try:  # a socket's path may have 107 characters
+            try:
                 server.bind(f"/proc/self/fd/{here}/{place.name}")
             except OSError:
                 place.mkdir()
-            finally:
-                os.close(here)
+        os.close(here)
     elif kind == "folder":
         place.mkdir()
     else:
@@ -156,12 +155,9 @@ def journal(planter: Planter, folder: Path, chance: random.Random) -> str:
     name = str(planter.user / "notes.txt").encode()
     magic = bytes.fromhex("d9d505f920a163d7")
     header = magic + struct.pack(">IIIII", 0, 0, 1, 512, 1024)
-    above = (
-        struct.pack(">I", (1 << 30) // 1024 + 1) + name + struct.pack(">II", len(name), sum(name))
-    )
-    _replaced(folder / "rollouts.sqlite-journal").write_bytes(
-        header.ljust(512, b"\0") + above + magic
-    )
+    start, end = struct.pack(">I", (1 << 30) // 1024 + 1), struct.pack(">II", len(name), sum(name))
+    data = header.ljust(512, b"\0") + start + name + end + magic
+    _replaced(folder / "rollouts.sqlite-journal").write_bytes(data)
     return "a journal names a file of the user"
 
 
@@ -175,29 +171,21 @@ def settings(planter: Planter, folder: Path, chance: random.Random) -> str:
     rows.write_text('{"question": "1 + 1", "answer": "2"}\n')
     dataset = {"environment": "dataset", "env.path": str(rows)}
     changes: Sequence[dict[str, Any]] = (
-        {"environment": f"{file}:Evil", "env": {}},
-        {"environment": f"{odd}:Evil", "env": {}},
-        {"environment": "evil.py:Evil", "env": {}},
+        *({"environment": f"{path}:Evil", "env": {}} for path in (file, odd, "evil.py")),
         {"environment": f"{file}", "env": {}},
-        {**dataset, "env.reward": "builtins:eval"},
-        {**dataset, "env.reward": f"{file}:f-"},
-        {**dataset, "env.reward": f"{odd}:reward"},
-        {**dataset, "env.reward": f" {file}:reward "},
+        *({**dataset, "env.reward": name} for name in ("builtins:eval", f"{file}:f-")),
+        *({**dataset, "env.reward": name} for name in (f"{odd}:reward", f" {file}:reward ")),
         {**dataset, "env.path": "/dev/zero"},
         {"eval.also": [f"{file}:Evil"]},
         {"mixture": {f"{file}:Evil": {"weight": 1}}},
-        {"sampler": {"name": f"{file}:Evil", "settings": {}}},
+        *({key: {"name": f"{file}:Evil"}} for key in ("sampler", "sandbox", "verify.executor")),
         {"sampler": {"name": "ray", "settings": {"address": "127.0.0.1:1"}}},
         {"sampler": {"name": "vllm", "settings": {"args": ["--trust-remote-code"]}}},
         {"sampler": {"name": "vllm", "settings": {"python": str(file)}}},
-        {"sandbox": {"name": f"{file}:Evil", "settings": {}}},
-        {"verify.executor": {"name": f"{file}:Evil", "settings": {}}},
         {"verify.worker_environment": ["HOME"]},
         {"judges": {"judge": {"name": f"{file}:Evil"}}},
         {"model.trust_remote_code": True},
-        {"model.name": str(folder / "final")},
-        {"model.name": "../.."},
-        {"model.name": str(planter.user)},
+        *({"model.name": str(path)} for path in (folder / "final", "../..", planter.user)),
         {"out": str(planter.user)},
         {"trackers": [f"{file}:Evil"]},
     )
@@ -212,16 +200,15 @@ def settings(planter: Planter, folder: Path, chance: random.Random) -> str:
     for name in ("digest", *(("provenance",) if chance.random() < 0.5 else ())):
         config.pop(name, None)
     (folder / "config.json").write_text(json.dumps(config))
-    _rewrite(
-        folder / "rollouts.jsonl", "text", planter.attack.replace("open", "__import__('io').open")
-    )
+    attack = planter.attack.replace("open", "__import__('io').open")
+    _rewrite(folder / "rollouts.jsonl", "text", attack)
     return ", ".join(map(str, change.items())).replace(str(folder), "RUN")
 
 
 def garbage(planter: Planter, folder: Path, chance: random.Random) -> str:
     """Put nonsense in the place of a value of a JSON file."""
     place = _file(folder, chance, (".json", ".jsonl"))
-    lines = place.read_text().splitlines() if place.suffix == ".jsonl" else [place.read_text()]
+    lines = _json_texts(place)
     number = chance.randrange(len(lines))
     value = chance.choice(VALUES)
     changed, path = _with_one_changed(json.loads(lines[number]), value, chance)
@@ -289,26 +276,20 @@ def _replaced(place: Path) -> Path:
 
 def _file(folder: Path, chance: random.Random, suffixes: Sequence[str]) -> Path:
     """Return a regular file with one of the suffixes that is not too large to be changed here."""
-    return chance.choice(
-        [
-            path
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-            and not path.is_symlink()
-            and path.stat().st_nlink == 1
-            and 0 < path.stat().st_size < 5 << 20
-            and any(path.name.endswith(suffix) for suffix in suffixes)
-            and (suffixes == ("",) or _is_json(path))
-        ]
-    )
+    regular = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
+    small = [p for p in regular if p.stat().st_nlink == 1 and 0 < p.stat().st_size < 5 << 20]
+    named = [path for path in small if path.name.endswith(tuple(suffixes))]
+    return chance.choice([path for path in named if suffixes == ("",) or _is_json(path)])
+
+
+def _json_texts(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
 
 
 def _is_json(path: Path) -> bool:
     try:
-        for line in (
-            path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-        ):
-            json.loads(line)
+        for text in _json_texts(path):
+            json.loads(text)
     except (ValueError, RecursionError):
         return False
     return True

@@ -49,15 +49,11 @@ def assert_printable(data: bytes, *, terminal: bool) -> None:
     """Fail if a byte would be obeyed, would hide or would reorder something and is not of the command line itself."""
     assert b"\x1b[5" not in data  # what EVIL has and the command line has not
     assert b"\x9b" not in re.sub(rb"[\xc2-\xf4][\x80-\xbf]+", b"", data)
-    text = (
-        OWN.sub(b"", data) if terminal else data
-    ).decode()  # strict: no halves of characters, either
-    kinds = {
-        character
-        for character in set(text)
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    }
-    assert kinds <= {"\n", "\t"}, sorted(kinds)
+    # Strict: no halves of characters, either.
+    text = (OWN.sub(b"", data) if terminal else data).decode()
+    hidden = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    found = {character for character in set(text) if unicodedata.category(character) in hidden}
+    assert found <= {"\n", "\t"}, sorted(found)
     assert "\ufe01" not in text
     assert "\N{BUG}" not in text
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from grpo_core import (
     AgentEnvironment,
@@ -20,10 +19,8 @@ from grpo_core import (
     Services,
     Task,
     TaskKey,
-    Trainer,
     Verdict,
 )
-from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import EndpointConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
@@ -32,14 +29,15 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
-from grpo_core.train.update.updater import Updater
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 
-from .arrange import collate, rolled_out, run_config, tiny_policy
+from .arrange import collate, rolled_out, tiny_policy
 from .tiny import save_tiny
+from .trained import make
 
 POLICY = tiny_policy()
+KEYS = [TaskKey("talk", "train", index) for index in (0, 1)]
 SAID = ("and more", "go on", "the end")
 
 
@@ -83,10 +81,11 @@ class Replies(StatelessConversations):
 
 class ByPrefix(Engine):
     """Draws with the numbers of the first request for a prefix and a seed, so that an attempt that is played again natively hears the
-    same. Each turn ends by itself."""
+    same. Each turn ends by itself, after the tokens `ending`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ending: tuple[int, ...] = ()) -> None:
         super().__init__(POLICY)
+        self.ending = ending
         self.known: dict[tuple[int, ...], list[Request]] = {}
         self.replaying = False
 
@@ -95,21 +94,22 @@ class ByPrefix(Engine):
             request = replace(request, uniforms=self.known[request.prefix].pop(0).uniforms)
         else:
             self.known.setdefault(request.prefix, []).append(request)
-        return replace(await super().generate(request), finish="stop")
+        drawn = await super().generate(request)
+        logprobs = (*drawn.logprobs, *[-1.0 for _ in self.ending])
+        tokens = (*drawn.token_ids, *self.ending)
+        return replace(drawn, token_ids=tokens, logprobs=logprobs, finish="stop")
 
 
-def by_agent(
-    kind: type[AgentEnvironment[Any]], sampler: Any, *, attempts: int = 3
-) -> list[list[Rollout]]:
+def by_agent(kind: type[AgentEnvironment[Any]], sampler: Any) -> list[list[Rollout]]:
     async def run() -> list[list[Rollout]]:
         endpoint = open_endpoint(PluginHost(), EndpointConfig())
         env = kind(services=Services(endpoints={"default": endpoint}))
         try:
             async with Verifier(env) as verifier:
-                tasks = await verifier.tasks([TaskKey("talk", "train", index) for index in (0, 1)])
+                tasks = await verifier.tasks(KEYS)
                 budget = Budget(turn=6, turns=12, context=POLICY.context, for_agents=True)
                 return await rolled_out(
-                    POLICY, sampler, tasks, attempts=attempts, budget=budget, replies=verifier
+                    POLICY, sampler, tasks, attempts=3, budget=budget, replies=verifier
                 )
         finally:
             await endpoint.close()
@@ -117,122 +117,76 @@ def by_agent(
     return asyncio.run(run())
 
 
-def natively(sampler: Any, *, attempts: int = 3) -> list[list[Rollout]]:
-    tasks: list[Task[Any]] = [Talking().task(TaskKey("talk", "train", index)) for index in (0, 1)]
+def natively(sampler: Any) -> list[list[Rollout]]:
+    tasks: list[Task[Any]] = [Talking().task(key) for key in KEYS]
     budget = Budget(turn=6, turns=4, context=POLICY.context)
     return asyncio.run(
-        rolled_out(POLICY, sampler, tasks, attempts=attempts, budget=budget, replies=Replies())
+        rolled_out(POLICY, sampler, tasks, attempts=3, budget=budget, replies=Replies())
     )
 
 
-def gradients(rollouts: Sequence[Sequence[Rollout]]) -> list[torch.Tensor]:
-    config = run_config(kl={"beta": 0.1}, loss={"aggregation": "token_mean"})
-    updater = Updater(POLICY, config, steps=1)
-    advantage = torch.tensor([[1.0, -0.5, 0.25], [-1.0, 2.0, 0.5]], dtype=torch.float64)
-    (rows,) = collate(
-        rollouts,
-        advantage,
-        torch.ones(2, 3, dtype=torch.bool),
-        aggregation=config.loss.aggregation,
-        max_length=48,
-    )
-    from grpo_core.train.update.updater import Sums
-
-    for parameter in updater.parameters:
-        parameter.grad = None
-    for micro in POLICY.micro_batches(rows, max_tokens=4096, dtype=torch.float64):
-        reference = POLICY.reference_states(micro)
-        loss, _ = updater.loss(micro, None, reference, Sums())
-        loss.backward()
-    return [
-        parameter.grad.clone() for parameter in updater.parameters if parameter.grad is not None
-    ]
-
-
-def test_over_http_an_agent_has_the_ids_log_probs_and_gradients_of_the_native_dialogue() -> None:
-    sampler = ByPrefix()
+@pytest.mark.parametrize("ending", [(), POLICY.end_ids[:1]], ids=["no end token", "end token"])
+def test_over_http_an_agent_has_the_ids_masks_and_log_probs_of_the_native_dialogue(ending):
+    """And with them its gradients, as these are all that an update sees of an attempt."""
+    sampler = ByPrefix(ending)
     agent = by_agent(Talking, sampler)
     sampler.replaying = True
-    native = natively(sampler)
 
     def tokens(rollouts: Sequence[Rollout]) -> list[Any]:
         return sorted(
             (r.prompt_ids, r.token_ids, r.trainable, r.turn_lengths, r.logprobs) for r in rollouts
         )
 
-    for asked, played in zip(agent, native, strict=True):
+    for asked, played in zip(agent, natively(sampler), strict=True):
         assert [each.later_segments for each in asked] == [()] * 3
         for ours, theirs in zip(tokens(asked), tokens(played), strict=True):
             assert ours[:4] == theirs[:4]
             assert ours[4] == pytest.approx(theirs[4], abs=1e-9)
-    in_order = [
-        sorted(rollouts, key=lambda rollout: rollout.token_ids) for rollouts in (*agent, *native)
-    ]
-    ours, theirs = gradients(in_order[:2]), gradients(in_order[2:])
-    assert max(float(gradient.abs().max()) for gradient in theirs) > 1e-3
-    for one, other in zip(ours, theirs, strict=True):
-        assert torch.allclose(one, other, atol=1e-9, rtol=0)
 
 
-def test_an_agent_that_rewrites_its_history_makes_segments_and_no_token_is_trained_twice() -> None:
-    sampler = ByPrefix()
-    for rollout in (each for group in by_agent(Rewriting, sampler) for each in group):
+def test_an_agent_that_rewrites_its_history_makes_segments_and_no_token_is_trained_twice():
+    for rollout in (each for group in by_agent(Rewriting, ByPrefix()) for each in group):
         first, second = rollout.segments
-        kept = rollout.turn_lengths[0]
-        assert second.prompt_ids[: len(first.prompt_ids) + kept] == (
-            *first.prompt_ids,
-            *first.token_ids[:kept],
-        )
+        kept = (*first.prompt_ids, *first.token_ids[: rollout.turn_lengths[0]])
+        assert second.prompt_ids[: len(kept)] == kept
         assert rollout.sampled_tokens == sum(rollout.turn_lengths)
         assert len(rollout.turn_lengths) == 4
-        assert [message.content for message in rollout.messages if message.role == "user"] == [
-            "again",
-            SAID[2],
-        ]
+        said = [message.content for message in rollout.messages if message.role == "user"]
+        assert said == ["again", SAID[2]]
 
 
-def test_a_run_trains_on_the_attempts_of_agents_and_a_resumed_one_draws_the_same(
-    tmp_path: Path,
-) -> None:
-    save_tiny(tmp_path / "model")
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of two steps, "a" and "b", with equal settings."""
+    place = tmp_path_factory.mktemp("agents")
+    model = {"name": str(save_tiny(place / "model")), "dtype": "float32"}
+    sizes = {"steps": 2, "prompts_per_step": 2, "group_size": 3, "eval": {"tasks": 2}}
+    settings = {"environment": "talk", "model": model, "sampling": {"max_new_tokens": 6}, **sizes}
+    for name in ("a", "b"):
+        make(place / name, settings, env=Rewriting()).run()
+    return place
 
-    def attempts(folder: Path, steps: int) -> list[dict[str, Any]]:
-        config = build_config(
-            [
-                {
-                    "environment": "talk",
-                    "model": {"name": str(tmp_path / "model"), "dtype": "float32"},
-                    "steps": steps,
-                    "prompts_per_step": 2,
-                    "group_size": 3,
-                    "sampling": {"max_new_tokens": 6},
-                    "eval": {"tasks": 2},
-                }
-            ]
-        )
-        Trainer(config, Rewriting(), folder=folder).run()
-        return [
-            {"step": line["step"], "key": line["key"], "messages": line["messages"]}
-            for line in RunFolder(folder).rollout_lines()
-            if line["key"]["split"] == "train"
-        ]
 
-    first, again = (attempts(tmp_path / name, 2) for name in ("a", "b"))
-    assert first == again
-    assert len(first) == 12
-    metrics = [
-        line for line in read_lines(tmp_path / "a" / "metrics.jsonl") if "verify/error_rate" in line
-    ]
-    assert [line["verify/error_rate"] for line in metrics] == [0.0] * len(metrics)
+def test_a_run_trains_on_the_attempts_of_agents_and_another_one_draws_the_same(run):
+    def attempts(name: str) -> list[Any]:
+        lines = RunFolder(run / name).rollout_lines()
+        train = [line for line in lines if line["key"]["split"] == "train"]
+        return [(line["step"], line["key"], line["messages"]) for line in train]
+
+    assert attempts("a") == attempts("b")
+    assert len(attempts("a")) == 12
+    lines = list(read_lines(run / "a" / "metrics.jsonl"))
+    assert all(line.get("verify/error_rate", 0.0) == 0.0 for line in lines)
+    steps = [line for line in lines if "loss" in line]
     # Of four turns each the third rewrites the history, and discards the second.
-    assert [line["segments/mean"] for line in metrics] == [2.0] * 2
-    assert [line["segments/continued"] for line in metrics] == [2 / 3] * 2
-    assert all(0 < line["segments/discarded"] < 1 for line in metrics)
-    evaluations = [
-        line for line in read_lines(tmp_path / "a" / "metrics.jsonl") if "eval/tasks" in line
-    ]
-    assert {line["eval/segments/mean"] for line in evaluations} == {2.0}
-    for line in RunFolder(tmp_path / "a").rollout_lines():
+    assert [line["segments/mean"] for line in steps] == [2.0] * 2
+    assert [line["segments/continued"] for line in steps] == [2 / 3] * 2
+    assert all(0 < line["segments/discarded"] < 1 for line in steps)
+    assert {line["eval/segments/mean"] for line in lines if "eval/tasks" in line} == {2.0}
+
+
+def test_the_log_of_a_run_says_what_segments_share(run):
+    for line in RunFolder(run / "a").rollout_lines():
         first, second = line["segments"]
         kept = first["prompt_tokens"] + first["turns"][0]
         assert kept <= second["shared_tokens"] <= second["prompt_tokens"]

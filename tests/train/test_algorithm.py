@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from typing import Any
 
 import pytest
 import torch
@@ -12,19 +13,9 @@ import torch
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.types import Rollout
+from grpo_core.train.algorithm import losses
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages
-from grpo_core.train.algorithm.losses import (
-    AGGREGATIONS,
-    FULL,
-    KL_ESTIMATORS,
-    LEVELS,
-    SURROGATES,
-    adapted,
-    clipped,
-    sequence,
-    truncated,
-    truncated_importance,
-)
+from grpo_core.train.algorithm.losses import AGGREGATIONS, FULL, KL_ESTIMATORS, LEVELS, SURROGATES
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.values import token_values
@@ -40,17 +31,14 @@ REWARD_PG = torch.tensor(
 SCORED_PG = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
 
 
-def rows_of(config: RunConfig, rollouts_PG: list[list[Rollout]]) -> list[Row]:
+def rows_of(config: RunConfig, rollouts_PG: list[list[Rollout]], **more: bool) -> list[Row]:
     advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
-    loss = config.loss
-    return collate(
-        rollouts_PG,
-        advantage_PG,
-        SCORED_PG,
-        aggregation=loss.aggregation,
-        max_length=9,
-        mask_truncated=loss.mask_truncated,
-    )[0]
+    form, mask = config.loss.aggregation, config.loss.mask_truncated
+    (rows,) = collate(
+        *(rollouts_PG, advantage_PG, SCORED_PG),
+        **{"aggregation": form, "max_length": 9, "mask_truncated": mask, **more},
+    )
+    return rows
 
 
 def gradient(policy: Policy) -> dict[str, torch.Tensor]:
@@ -63,23 +51,28 @@ def ours(
     rollouts_PG: list[list[Rollout]],
     old: dict[tuple[int, ...], list[float]] | None = None,
     *,
+    rows: list[Row] | None = None,
+    most: int | None = None,
     pair: float = 0.0,
 ):
-    """Loss and gradient as the trainer computes them. pair: what makes trees small (see `micro_batches`)."""
+    """Return loss and gradient as the trainer computes them.
+
+    rows: others than those of the rollouts; most: tokens of a pass; pair: what makes trees small (see `micro_batches`).
+    """
     updater = Updater(policy, config, steps=1)
     policy.model.zero_grad()
     total = 0.0
-    rows = rows_of(config, rollouts_PG)
-    most = config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens
+    rows = rows or rows_of(config, rollouts_PG)
+    most = most or policy.tuning.micro_batch_tokens
     for micro in micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, pair=pair):
-        width = micro.tokens_BT.shape[1]
         old_BT = None
         if old is not None:
-            padded = [
-                old[row.segment.token_ids] + [0.0] * (width - len(row.segment.token_ids))
-                for row in micro.rows
+            before = [
+                torch.tensor(old[row.segment.token_ids], dtype=torch.float64) for row in micro.rows
             ]
-            old_BT = torch.tensor(padded, dtype=torch.float64)
+            old_BT = torch.zeros(micro.tokens_BT.shape, dtype=torch.float64)
+            for old_T, values in zip(old_BT, before, strict=True):
+                old_T[: len(values)] = values
         reference = policy.reference_states(micro) if config.needs_reference else None
         loss, _ = updater.loss(micro, old_BT, reference, Sums())
         loss.backward()
@@ -95,16 +88,10 @@ def spoken(policy: Policy, rollouts_PG: list[list[Rollout]], temperature: float)
     found = {}
     for rollout in itertools.chain.from_iterable(rollouts_PG):
         ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
-        logits = (
-            policy.model(input_ids=ids, use_cache=False).logits[0, len(rollout.prompt_ids) - 1 : -1]
-            / temperature
-        )
-        log_TV = torch.log_softmax(logits, dim=-1)
-        chosen = (
-            torch.stack([log_TV[t, token] for t, token in enumerate(rollout.token_ids)])
-            if rollout.token_ids
-            else log_TV.sum(dim=-1)
-        )
+        logits_TV = policy.model(input_ids=ids, use_cache=False).logits[0]
+        start = len(rollout.prompt_ids) - 1
+        log_TV = torch.log_softmax(logits_TV[start:-1] / temperature, dim=-1)
+        chosen = log_TV[range(len(rollout.token_ids)), rollout.token_ids]
         found[rollout.token_ids] = (chosen, -(log_TV.exp() * log_TV).sum(dim=-1), log_TV)
     return found
 
@@ -130,11 +117,8 @@ def oracle(
         if SCORED_PG[p, g]:
             scored = [REWARD_PG[p, j].item() for j in range(G) if SCORED_PG[p, j]]
             centred = REWARD_PG[p, g].item() - statistics.fmean(scored)
-            spread = (
-                1.0
-                if config.advantage.name == "mean_only"
-                else statistics.pstdev(scored) + config.advantage.eps
-            )
+            spread = statistics.pstdev(scored) + config.advantage.eps
+            spread = 1.0 if config.advantage.name == "mean_only" else spread
             kept.append((rollouts_PG[p][g], 0.0 if len(set(scored)) == 1 else centred / spread))
     if config.advantage.name == "gdpo":
         whole = statistics.pstdev([advantage for _, advantage in kept]) + config.advantage.eps
@@ -149,33 +133,26 @@ def oracle(
         places = [t for t in range(len(rollout.token_ids)) if rollout.trainable[t]]
         logprobs, entropies, log_TV = present[rollout.token_ids]
         references, _, log_reference_TV = (v.detach() for v in reference[rollout.token_ids])
-        before = (
-            logprobs.detach()
-            if old is None
-            else torch.tensor(old[rollout.token_ids], dtype=torch.float64)
-        )
+        before = logprobs.detach()
+        if old is not None:
+            before = torch.tensor(old[rollout.token_ids], dtype=torch.float64)
         anchors = before if loss_of.anchor == "old" else references
-        moved = sum(
-            (logprobs[t] - anchors[t] for t in places), torch.zeros((), dtype=torch.float64)
-        )
+        moved = (logprobs - anchors)[places].sum()
         terms = []
         for t in places:
             logprob = logprobs[t]
-            ratio = torch.exp(
-                {
-                    "token": logprob - anchors[t],
-                    "sequence_mean": moved / len(places),
-                    "sequence": moved,
-                }[loss_of.level]
-            )
+            log_ratio = {
+                "token": logprob - anchors[t],
+                "sequence_mean": moved / len(places),
+                "sequence": moved,
+            }
+            ratio = torch.exp(log_ratio[loss_of.level])
             bounded = torch.clamp(ratio, 1 - loss_of.clip_low, 1 + loss_of.clip_high)
             if loss_of.name == "clip":
                 term = -torch.min(ratio * advantage, bounded * advantage)
                 if loss_of.dual_clip is not None and advantage < 0:
-                    term = torch.min(
-                        torch.max(-ratio * advantage, -bounded * advantage),
-                        torch.tensor(-loss_of.dual_clip * advantage).double(),
-                    )
+                    most = torch.tensor(-loss_of.dual_clip * advantage).double()
+                    term = torch.min(term, most)
             elif loss_of.name == "cispo":
                 term = -bounded.detach() * advantage * logprob
             elif loss_of.name == "sapo":
@@ -205,15 +182,13 @@ def oracle(
         if not terms:
             continue
         summed = torch.stack(terms).sum()
-        loss = (
-            loss
-            + {
-                "sequence_mean": summed / len(terms) / len(kept),
-                "token_mean": summed / total_tokens,
-                "sequence_sum": summed / len(kept),
-                "constant": summed / (len(kept) * 9),
-            }[loss_of.aggregation]
-        )
+        share = {
+            "sequence_mean": summed / len(terms) / len(kept),
+            "token_mean": summed / total_tokens,
+            "sequence_sum": summed / len(kept),
+            "constant": summed / (len(kept) * 9),
+        }
+        loss = loss + share[loss_of.aggregation]
     loss.backward(retain_graph=True)
     return loss.item(), gradient(policy)
 
@@ -257,24 +232,32 @@ def known(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[str, Chosen]
     return {"present": spoken(policy, rollouts_PG, 1.0), "reference": reference}
 
 
+@pytest.fixture
+def assert_equals_oracle(policy, rollouts_PG, old, known):
+    """Compare loss and gradient for some settings, after the policy has moved or before."""
+
+    def check(*, moved: bool = True, **settings: Any):
+        config, before = run_config(**settings), old if moved else None
+        expected = oracle(policy, config, rollouts_PG, before, **known)
+        found = ours(policy, config, rollouts_PG, before)
+        assert_same(found, expected, rtol=1e-9)
+        return found
+
+    return check
+
+
 @pytest.mark.parametrize("estimator", ["k3", "k3_st"])
 @pytest.mark.parametrize("advantage", ["grpo", "mean_only", "gdpo"])
-def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, advantage, estimator):
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_default_algorithm_equals_the_oracle(assert_equals_oracle, moved, advantage, estimator):
     """Both defaults and what the literature calls GRPO."""
-    config = run_config(kl={"estimator": estimator}, advantage={"name": advantage})
-    for moved in (None, old):
-        assert_same(
-            ours(policy, config, rollouts_PG, moved),
-            oracle(policy, config, rollouts_PG, moved),
-            rtol=1e-9,
-        )
+    assert_equals_oracle(moved=moved, kl={"estimator": estimator}, advantage={"name": advantage})
 
 
 def test_the_temperature_is_that_of_every_log_prob(policy, rollouts_PG, old):
     config = run_config(sampling={"temperature": 0.7})
-    assert_same(
-        ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old), rtol=1e-9
-    )
+    expected = oracle(policy, config, rollouts_PG, old)
+    assert_same(ours(policy, config, rollouts_PG, old), expected, rtol=1e-9)
 
 
 LEVEL_NAMES = ["token", "sequence_mean", "sequence"]
@@ -282,19 +265,13 @@ TIGHT = {"clip_low": 0.1, "clip_high": 0.3}
 SHIFTED = {"name": "mean_only", "clip": 0.35}
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
-def test_every_loss_equals_the_oracle(
-    policy, rollouts_PG, old, known, surrogate, level, aggregation
-):
+def test_every_loss_equals_the_oracle(assert_equals_oracle, surrogate, level, aggregation):
     loss = {"name": surrogate, "level": level, "aggregation": aggregation, **TIGHT}
-    config = run_config(loss=loss, kl={"beta": 0.0}, advantage=SHIFTED)
-    assert_same(
-        ours(policy, config, rollouts_PG, old),
-        oracle(policy, config, rollouts_PG, old, **known),
-        rtol=1e-9,
-    )
+    assert_equals_oracle(loss=loss, kl={"beta": 0.0}, advantage=SHIFTED)
 
 
 @pytest.mark.sampled(4)
@@ -303,19 +280,11 @@ def test_every_loss_equals_the_oracle(
 )
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 def test_every_kl_beside_every_level_equals_the_oracle(
-    policy, rollouts_PG, old, known, level, estimator, importance
+    assert_equals_oracle, level, estimator, importance
 ):
     loss = {"level": level, "aggregation": "token_mean", **TIGHT}
-    config = run_config(
-        loss=loss,
-        kl={"beta": 0.1, "estimator": estimator, "importance": importance},
-        advantage=SHIFTED,
-    )
-    assert_same(
-        ours(policy, config, rollouts_PG, old),
-        oracle(policy, config, rollouts_PG, old, **known),
-        rtol=1e-9,
-    )
+    kl = {"beta": 0.1, "estimator": estimator, "importance": importance}
+    assert_equals_oracle(loss=loss, kl=kl, advantage=SHIFTED)
 
 
 def test_the_default_kl_of_several_steps_a_batch_is_weighted_by_importance(
@@ -331,19 +300,13 @@ def test_the_default_kl_of_several_steps_a_batch_is_weighted_by_importance(
         assert unset[0] != pytest.approx(other[0], rel=1e-4)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
-def test_a_ratio_to_the_reference_equals_the_oracle(
-    policy, rollouts_PG, old, known, surrogate, level, beta
-):
+def test_a_ratio_to_the_reference_equals_the_oracle(assert_equals_oracle, surrogate, level, beta):
     loss = {"name": surrogate, "level": level, "anchor": "reference", **TIGHT}
-    config = run_config(loss=loss, kl={"beta": beta, "estimator": "k2"}, advantage=SHIFTED)
-    assert_same(
-        ours(policy, config, rollouts_PG, old),
-        oracle(policy, config, rollouts_PG, old, **known),
-        rtol=1e-9,
-    )
+    assert_equals_oracle(loss=loss, kl={"beta": beta, "estimator": "k2"}, advantage=SHIFTED)
 
 
 MORE = {
@@ -359,49 +322,22 @@ MORE = {
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant"])
 @pytest.mark.parametrize("level", ["token", "sequence_mean"])
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE)
-def test_what_can_be_added_equals_the_oracle(
-    policy, rollouts_PG, old, known, more, level, aggregation
-):
-    config = run_config(
-        loss={"level": level, "aggregation": aggregation, **TIGHT, **more}, advantage=SHIFTED
-    )
-    found = ours(policy, config, rollouts_PG, old)
-    assert_same(found, oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
-    without = ours(
-        policy,
-        run_config(loss={"level": level, "aggregation": aggregation, **TIGHT}, advantage=SHIFTED),
-        rollouts_PG,
-        old,
-    )
+def test_what_can_be_added_equals_the_oracle(assert_equals_oracle, more, level, aggregation):
+    loss = {"level": level, "aggregation": aggregation, **TIGHT}
+    found = assert_equals_oracle(loss={**loss, **more}, advantage=SHIFTED)
+    without = assert_equals_oracle(loss=loss, advantage=SHIFTED)
     assert found[0] != pytest.approx(without[0], rel=1e-4)
 
 
 def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denominators(
-    policy, rollouts_PG, old
+    policy, rollouts_PG
 ):
     """The second group has equal rewards."""
-    config = run_config(kl={"beta": 0.0})
-    advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
-    found = []
-    for skip in (False, True):
-        (rows,) = collate(
-            rollouts_PG,
-            advantage_PG,
-            SCORED_PG,
-            aggregation="token_mean",
-            max_length=9,
-            skip_dead=skip,
-        )
-        assert len(rows) == 11 - 4 * skip
-        updater = Updater(policy, config, steps=1)
-        policy.model.zero_grad()
-        total = 0.0
-        for micro in micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64):
-            loss, _ = updater.loss(micro, None, None, Sums())
-            loss.backward()
-            total += loss.item()
-        found.append((total, gradient(policy)))
-    assert_same(found[1], found[0], rtol=1e-12)
+    config = run_config(kl={"beta": 0.0}, loss={"aggregation": "token_mean"})
+    rows = rows_of(config, rollouts_PG, skip_dead=True)
+    whole = ours(policy, config, rollouts_PG)
+    assert (len(rows), len(rows_of(config, rollouts_PG))) == (7, 11)
+    assert_same(ours(policy, config, rollouts_PG, rows=rows), whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -409,10 +345,7 @@ def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denomina
     [
         ({"kl": {"beta": 0.0}}, True),
         (
-            {
-                "kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"},
-                "advantage": {"name": "rloo"},
-            },
+            {"kl": {"placement": "reward", "estimator": "k1"}, "advantage": {"name": "rloo"}},
             True,
         ),
         ({"kl": {"beta": 0.1}}, False),
@@ -438,13 +371,11 @@ def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_
     for advantage, taken in expected.items():
         logprob = ratio.log().requires_grad_()
         advantage_B1 = torch.tensor([[advantage]], dtype=torch.float64)
-        assert clipped(logprob, advantage_B1, config)[0].tolist() == taken
-        (gradient,) = torch.autograd.grad(
-            SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob
-        )
-        assert [value == 0 for value in gradient[0].tolist()] == (
-            [True] * 5 if advantage == 0 else taken
-        )
+        assert losses.clipped(logprob, advantage_B1, config)[0].tolist() == taken
+        loss = SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum()
+        (gradient,) = torch.autograd.grad(loss, logprob)
+        without = [True] * 5 if advantage == 0 else taken
+        assert [value == 0 for value in gradient[0].tolist()] == without
 
 
 @pytest.mark.parametrize("name", ["clip", "cispo", "sapo"])
@@ -453,10 +384,11 @@ def test_a_long_completion_that_became_far_likelier_has_a_finite_gradient(name, 
     """1,000 tokens with 0.1 nats each: their ratio as a whole is more than float32 holds."""
     for advantage in (1.0, 0.0, -1.0):
         logprob = torch.full((1, 1000), -1.0, dtype=dtype, requires_grad=True)
-        log_ratio = sequence(logprob, torch.full_like(logprob, -1.1), torch.ones_like(logprob))
-        loss = SURROGATES[name](
-            log_ratio, logprob, torch.tensor([[advantage]], dtype=dtype), LossConfig()
+        log_ratio = losses.sequence(
+            logprob, torch.full_like(logprob, -1.1), torch.ones_like(logprob)
         )
+        advantage_B1 = torch.tensor([[advantage]], dtype=dtype)
+        loss = SURROGATES[name](log_ratio, logprob, advantage_B1, LossConfig())
         (gradient,) = torch.autograd.grad(loss.sum(), logprob)
         assert loss.isfinite().all()
         assert gradient.isfinite().all()
@@ -467,15 +399,11 @@ def test_a_long_completion_that_became_far_likelier_has_a_finite_gradient(name, 
 def test_the_ratio_of_a_clip_is_exact_up_to_20_nats_and_pushes_back_with_as_much_beyond():
     for nats in (-100.0, -0.3, 0.0, 19.9, 20.0, 20.1, 100.0):
         logprob = torch.tensor([[nats]], dtype=torch.float64, requires_grad=True)
-        loss = SURROGATES["clip"](
-            logprob, logprob, torch.tensor([[-2.0]], dtype=torch.float64), LossConfig(clip_low=1.0)
-        )
+        advantage = torch.tensor([[-2.0]], dtype=torch.float64)
+        loss = SURROGATES["clip"](logprob, logprob, advantage, LossConfig(clip_low=1.0))
         (gradient,) = torch.autograd.grad(loss.sum(), logprob)
-        assert (
-            loss.item()
-            == gradient.item()
-            == pytest.approx(2 * math.exp(min(nats, 20.0)), rel=1e-14)
-        )
+        expected = pytest.approx(2 * math.exp(min(nats, 20.0)), rel=1e-14)
+        assert loss.item() == gradient.item() == expected
 
 
 def test_every_function_has_a_name_that_the_config_takes_and_every_name_a_function():
@@ -499,111 +427,54 @@ def test_a_single_token_weighs_1_and_none_divides_by_0(aggregation):
 
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
     config = KLConfig(beta=0.1, target=0.02, horizon=640)
-    assert adapted(0.1, 0.021, 64, config) == pytest.approx(0.1 * (1 + 0.05 * 0.1))
-    assert adapted(0.1, 5.0, 64, config) == pytest.approx(0.1 * (1 + 0.2 * 0.1))
-    assert adapted(0.1, 0.0, 64, config) == pytest.approx(0.1 * (1 - 0.2 * 0.1))
-    assert adapted(0.1, 5.0, 64, KLConfig(beta=0.1)) == 0.1
+    assert losses.adapted(0.1, 0.021, 64, config) == pytest.approx(0.1 * (1 + 0.05 * 0.1))
+    assert losses.adapted(0.1, 5.0, 64, config) == pytest.approx(0.1 * (1 + 0.2 * 0.1))
+    assert losses.adapted(0.1, 0.0, 64, config) == pytest.approx(0.1 * (1 - 0.2 * 0.1))
+    assert losses.adapted(0.1, 5.0, 64, KLConfig(beta=0.1)) == 0.1
 
 
 @pytest.mark.parametrize("attempts", [64, 128, 1000])
 def test_an_adaptive_beta_keeps_its_sign_with_a_short_horizon(attempts):
     """It changes by at most a fifth in a step, also where a step has many horizons."""
     config = KLConfig(beta=0.1, target=0.02, horizon=10)
-    assert adapted(0.1, 0.0, attempts, config) == pytest.approx(0.08)
-    assert adapted(0.1, 5.0, attempts, config) == pytest.approx(0.12)
+    assert losses.adapted(0.1, 0.0, attempts, config) == pytest.approx(0.08)
+    assert losses.adapted(0.1, 5.0, attempts, config) == pytest.approx(0.12)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
-def test_micro_batch_size_does_not_change_the_gradient(
-    policy, rollouts_PG, old, aggregation, max_tokens
+@pytest.mark.parametrize(
+    "how",
+    [{"most": 1}, {"most": 60}, {"pair": 0.02}, {"pair": 0.1}, {"pair": 10.0}],
+    ids=["a row a pass", "few rows a pass", "few trees", "many trees", "a tree for each row"],
+)
+def test_how_rows_are_put_into_passes_and_trees_does_not_change_the_gradient(
+    policy, rollouts_PG, old, how
 ):
-    loss = {"aggregation": aggregation}
-    whole = ours(policy, run_config(loss=loss), rollouts_PG, old)
-    assert_same(
-        ours(
-            policy,
-            run_config(loss=loss, trainer={"micro_batch_tokens": max_tokens}),
-            rollouts_PG,
-            old,
-        ),
-        whole,
-        rtol=1e-10,
-    )
-
-
-@pytest.mark.parametrize("pair", [1e-3, 0.02, 0.1, 10.0])
-def test_how_rows_are_put_into_trees_does_not_change_the_gradient(policy, rollouts_PG, old, pair):
-    """From one tree for all to one for each row, several of them in a pass."""
     config = run_config()
-    assert_same(
-        ours(policy, config, rollouts_PG, old, pair=pair),
-        ours(policy, config, rollouts_PG, old),
-        rtol=1e-10,
+    expected = ours(policy, config, rollouts_PG, old)
+    assert_same(ours(policy, config, rollouts_PG, old, **how), expected, rtol=1e-10)
+
+
+def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG):
+    config = run_config()
+    rows = sorted(rows_of(config, rollouts_PG), key=lambda row: row.segment.token_ids)
+    first, last = (
+        ours(policy, config, rollouts_PG, rows=some, most=40) for some in (rows, rows[::-1])
     )
-
-
-def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old):
-    config = run_config(trainer={"micro_batch_tokens": 40})
-    updater, losses, gradients = Updater(policy, config, steps=1), [], []
-    for reverse in (False, True):
-        rows = sorted(
-            rows_of(config, rollouts_PG), key=lambda row: row.segment.token_ids, reverse=reverse
-        )
-        policy.model.zero_grad()
-        total = 0.0
-        for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
-            loss, _ = updater.loss(micro, None, policy.reference_states(micro), Sums())
-            loss.backward()
-            total += loss.item()
-        losses.append(total)
-        gradients.append(gradient(policy))
-    assert_same((losses[0], gradients[0]), (losses[1], gradients[1]), rtol=1e-10)
+    assert_same(first, last, rtol=1e-10)
 
 
 def test_a_shared_prefix_equals_a_repeated_one_whatever_the_padding(rollouts_PG, old):
-    shared, repeated = tiny_policy(shared_prefix=True), tiny_policy(shared_prefix=False)
-    config = run_config()
-    assert_same(
-        ours(shared, config, rollouts_PG, old), ours(repeated, config, rollouts_PG, old), rtol=1e-10
+    shared, repeated = (
+        ours(tiny_policy(shared_prefix=shared), run_config(), rollouts_PG, old)
+        for shared in (True, False)
     )
-
-
-def test_which_divergence_each_estimator_estimates_and_descends():
-    """Exact expectations over four tokens. Every value estimates KL(policy | reference) or a bound of it; the gradients differ: k2 and
-    k3_st descend that KL, k3 descends KL(reference | policy), k1 nothing at all."""
-    logits = torch.randn(
-        4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    ).requires_grad_()
-    policy, reference = (
-        torch.log_softmax(logits, 0),
-        torch.log_softmax(torch.tensor([2.0, 0.0, -1.0, 0.5], dtype=torch.float64), 0),
-    )
-
-    def descends(loss: torch.Tensor) -> torch.Tensor:
-        return torch.autograd.grad(loss, logits, retain_graph=True)[0]
-
-    reverse = (policy.exp() * (policy - reference)).sum()
-    forward = (reference.exp() * (reference - policy)).sum()
-    expected = {
-        name: (policy.exp().detach() * estimate(policy, reference)).sum()
-        for name, estimate in KL_ESTIMATORS.items()
-    }
-    for name in ("k1", "k3", "k3_st"):
-        torch.testing.assert_close(expected[name], reverse)
-    torch.testing.assert_close(descends(expected["k2"]), descends(reverse))
-    torch.testing.assert_close(descends(expected["k3_st"]), descends(reverse))
-    torch.testing.assert_close(descends(expected["k3"]), descends(forward))
-    torch.testing.assert_close(descends(expected["k1"]), torch.zeros(4, dtype=torch.float64))
+    assert_same(shared, repeated, rtol=1e-10)
 
 
 def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
     logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
-    place, tokens = (
-        torch.tensor([0, 1, 1, 1, 3]),
-        torch.tensor([2, 0, 6, 0, 5]),
-    )  # one distribution used thrice, one not at all
+    place = torch.tensor([0, 1, 1, 1, 3])  # one distribution used thrice, one not at all
+    tokens = torch.tensor([2, 0, 6, 0, 5])
     assert torch.autograd.gradcheck(lambda x: token_values(x, place, tokens)[0], (logits,))
     logprob, entropy, *_ = token_values(logits, place, tokens)
     plain = torch.log_softmax(logits, dim=-1)
@@ -616,7 +487,9 @@ def test_what_counts_as_truncated_is_what_the_cap_or_the_floor_has_changed():
     old_BT = torch.log(torch.tensor([[0.2, 0.2, 0.2, 0.2, 0.2]], dtype=torch.float64))
     weight_BT = torch.tensor([[0.5, 0.9, 1.0, 1.4, 3.0]], dtype=torch.float64)
     generated_BT = old_BT - weight_BT.log()
-    assert truncated(old_BT, generated_BT, config).tolist() == [[True, False, False, False, True]]
+    assert losses.truncated(old_BT, generated_BT, config).tolist() == [
+        [True, False, False, False, True]
+    ]
     torch.testing.assert_close(
-        truncated_importance(old_BT, generated_BT, config), weight_BT.clamp(0.8, 1.5)
+        losses.truncated_importance(old_BT, generated_BT, config), weight_BT.clamp(0.8, 1.5)
     )

@@ -59,9 +59,7 @@ def plain(model: Any, prefix: tuple[int, ...], completion: tuple[int, ...]) -> t
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("model_type", all_types())
-def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
-    model_type: str,
-) -> None:
+def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(model_type):
     """Windows of 8 tokens; prompts of 12 to 45 tokens, four with a common start; completions that end at
     different times; a second turn of each dialogue after tokens of the environment."""
     try:
@@ -134,7 +132,7 @@ def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: floa
 
 
 @pytest.mark.slow
-def test_the_ways_are_the_fastest_that_are_right() -> None:
+def test_the_ways_are_the_fastest_that_are_right():
     ways = {
         "llama": (Training.TREES, DecodingWay.TREES),
         "gemma3_text": (Training.TREES, DecodingWay.TREES),
@@ -148,7 +146,7 @@ def test_the_ways_are_the_fastest_that_are_right() -> None:
 
 
 @pytest.mark.parametrize("model_type", architectures.masked_types()[:6])
-def test_masked_models_give_the_log_probs_of_a_plain_forward_pass(model_type: str) -> None:
+def test_masked_models_give_the_log_probs_of_a_plain_forward_pass(model_type):
     policy = MaskedPolicy(architectures.tiny_masked(model_type), masked_tokenizer())
     reference = architectures.tiny_masked(model_type)
     rng = random.Random(1)

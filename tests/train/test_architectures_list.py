@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from .architectures import (
     causal_types,
     facts,
-    log_probs,
     masked_types,
     tiny_config,
-    tiny_masked,
-    tiny_model,
-    tokens,
 )
 
 # One of each sort: plain, windows by layer, chunks, top-k of an indexer, soft caps, sinks, ALiBi,
 # shared keys, latent keys with experts, linear attention, state spaces.
 SORTS = [
-    "llama",
-    "gemma2",
-    "llama4_text",
-    "deepseek_v32",
-    "gemma3n_text",
-    "gpt_oss",
-    "bloom",
-    "gemma4_text",
-    "deepseek_v3",
-    "qwen3_next",
-    "mamba2",
-    "lfm2",
+    *("llama", "gemma2", "llama4_text", "deepseek_v32", "gemma3n_text", "gpt_oss", "bloom"),
+    *("gemma4_text", "deepseek_v3", "qwen3_next", "mamba2", "lfm2"),
 ]
 
 
-def test_sixty_of_every_third_type_have_a_tiny_config() -> None:
+def test_sixty_of_every_third_type_have_a_tiny_config():
     def width(model_type: str) -> int:
         try:
             config = tiny_config(model_type).get_text_config(decoder=True)
@@ -48,27 +33,17 @@ def test_sixty_of_every_third_type_have_a_tiny_config() -> None:
 
 
 @pytest.mark.parametrize("model_type", SORTS)
-def test_a_type_runs_and_an_earlier_token_changes_what_comes_next(model_type: str) -> None:
+def test_a_type_runs_and_an_earlier_token_changes_what_comes_next(model_type):
     found = facts(model_type)
     assert not found.reason
     assert found.causal
     assert found.effect > 0.1
     assert 1 <= found.spread <= 5
-    assert found.bound == bool(found.windows)
-
-
-def test_a_field_can_be_changed() -> None:
-    assert facts("falcon", alibi=True).alibi
-    assert not facts("falcon").alibi
-
-
-def test_the_reason_of_a_type_that_cannot_run_alone_is_what_transformers_says() -> None:
-    found = facts("gemma4_unified_assistant")
-    assert found.reason.startswith("ValueError: inputs_embeds and shared_kv_states")
+    assert found.bound == found.windowed
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "modernbert"])
-def test_a_masked_model_sees_both_directions(model_type: str) -> None:
+def test_a_masked_model_sees_both_directions(model_type):
     assert model_type in masked_types()
     found = facts(model_type, masked=True)
     assert not found.reason
@@ -76,24 +51,9 @@ def test_a_masked_model_sees_both_directions(model_type: str) -> None:
     assert found.effect > 0.1
 
 
-def test_the_seed_fixes_the_weights_and_the_global_generator_is_left_alone() -> None:
-    ids = tokens(2, 9)
-    before = torch.get_rng_state()
-    one, same, other = (tiny_model("gemma3_text", seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(before, torch.get_rng_state())
-    assert torch.equal(log_probs(one, ids), log_probs(same, ids))
-    assert not torch.allclose(log_probs(one, ids), log_probs(other, ids), atol=0.1)
-    assert {weight.dtype for weight in one.parameters()} == {torch.float32}
-    assert not one.training
-    assert not tiny_masked("bert").config.is_decoder
-
-
-def test_all_sorts_of_layers_of_a_type_are_in_its_few_layers() -> None:
+def test_all_sorts_of_layers_of_a_type_are_in_its_few_layers():
     assert set(tiny_config("nemotron_h").layers_block_type) == {
-        "linear_attention",
-        "moe",
-        "full_attention",
-        "mlp",
+        *("linear_attention", "moe", "full_attention", "mlp")
     }
     kimi = tiny_config("kimi_linear")
     assert set(kimi.layer_types) == {"linear_attention", "full_attention"}

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task
 from grpo_core.cli.app import app
-from grpo_core.config.overrides import build_config
 from grpo_core.figures.gains import Gain, against_audit
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
-from grpo_core.train.trainer import Trainer
 
 from ..commandline import words
 from .letters import Audited, Letters
+from .trained import make, trained
 
 FILE = Path(__file__).parent / "letters.py"
-
-
-class Warned(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
+FELL = "the audit, which training never sees, fell by"
 
 
 class Agreeing(Audited):
@@ -48,60 +40,39 @@ class Broken(Letters):
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [Audited, Agreeing])
 def test_a_run_whose_reward_rises_while_its_audit_falls_says_so(settings, tmp_path, cls):
-    observer = Warned()
-    config = build_config(
-        [{**settings, "steps": 25, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}]
-    )
-    gains = Trainer(config, cls(), folder=tmp_path / "run", observer=observer).run()
-    assert gains["reward"].low > 0
-    assert gains["audit"].before == pytest.approx(
-        1 - gains["reward"].before if cls is Audited else gains["reward"].before
-    )
-    said = [
-        text
-        for text in observer.warnings
-        if "the audit, which training never sees, fell by" in text
-    ]
-    assert len(said) == (cls is Audited)
-    assert (
-        "the audit, which training never sees" in (tmp_path / "run" / "log.txt").read_text()
-    ) == (cls is Audited)
-    first, last = (
-        line["eval/env/audit"]
-        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
-        if "eval/env/audit" in line
-    )
-    assert (first, last) == (
-        pytest.approx(gains["audit"].before),
-        pytest.approx(gains["audit"].after),
-    )
-    asked = [
-        line["key"]["split"]
-        for line in RunFolder(tmp_path / "run").rollout_lines()
-        if "audit" in line["verdict"]["metrics"]
-    ]
+    more = {"steps": 25, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}
+    trainer, heard = trained(tmp_path / "run", settings, more, env=cls())
+    lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
+    first, last = [line for line in lines if "eval/env/audit" in line]
+    assert last["eval/reward/mean"] > first["eval/reward/mean"]
+    for line in (first, last):
+        reward = line["eval/reward/mean"]
+        assert line["eval/env/audit"] == pytest.approx(1 - reward if cls is Audited else reward)
+    assert len([text for text in heard.warnings if FELL in text]) == (cls is Audited)
+    assert (FELL in (tmp_path / "run" / "log.txt").read_text()) == (cls is Audited)
+    attempts = trainer.folder.rollout_lines()
+    asked = [line["key"]["split"] for line in attempts if "audit" in line["verdict"]["metrics"]]
     assert asked == ["eval"] * 32  # and of no attempt that was trained on
 
 
 def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(settings, tmp_path):
-    config = build_config(
-        [{**settings, "steps": 1, "eval": {"tasks": 4}, "verify": {"retries": 0}}]
-    )
-    gains = Trainer(config, Broken(), folder=tmp_path / "run").run()
+    run, more = tmp_path / "run", {"steps": 1, "eval": {"tasks": 4}, "verify": {"retries": 0}}
+    gains = make(run, settings, more, env=Broken()).run()
     assert "audit" not in gains
-    lines = [
-        line
-        for line in RunFolder(tmp_path / "run").rollout_lines()
-        if line["key"]["split"] == "eval"
-    ]
+    lines = [line for line in RunFolder(run).rollout_lines() if line["key"]["split"] == "eval"]
     verdicts = {line["key"]["index"]: line["verdict"] for line in lines}
-    assert [verdicts[index]["metrics"] for index in range(4)] == [
-        {"audit/failed": failed} for failed in (1.0, 1.0, 0.0, 1.0)
-    ]
+    failed = [verdicts[index]["metrics"] for index in range(4)]
+    assert failed == [{"audit/failed": share} for share in (1.0, 1.0, 0.0, 1.0)]
     assert "finite" in verdicts[0]["detail"]["audit"]
     assert "the audit broke" in verdicts[1]["detail"]["audit"]
     assert all(verdict["error"] is None for verdict in verdicts.values())
-    assert next(read_lines(tmp_path / "run" / "metrics.jsonl"))["eval/env/audit/failed"] == 0.75
+    assert next(read_lines(run / "metrics.jsonl"))["eval/env/audit/failed"] == 0.75
+
+
+def evaluated(env: str, options: str) -> str:
+    done = CliRunner().invoke(app, words(f"eval --env {env} {options}"))
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, tmp_path):
@@ -109,41 +80,25 @@ def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, t
         f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\nfrom letters import Letters\n"
         "class Broken(Letters):\n    def audit(self, task, rollout):\n        raise RuntimeError('broke')\n"
     )
-    arguments = [
-        "eval",
-        "--env",
-        f"{tmp_path / 'broken.py'}:Broken",
-        *words(f"--model {tiny_folder} --tasks 2 --samples 3"),
-    ]
-    shown, told = (
-        CliRunner().invoke(app, arguments),
-        CliRunner().invoke(app, [*arguments, "--json"]),
-    )
-    (row,) = [line for line in shown.output.splitlines() if "audits that failed" in line]
+    options = f"--model {tiny_folder} --tasks 2 --samples 3"
+    shown = evaluated(f"{tmp_path / 'broken.py'}:Broken", options)
+    (row,) = [line for line in shown.splitlines() if "audits that failed" in line]
     assert "6" in row
-    assert json.loads(told.stdout)["results"][0]["audits_failed"] == 6
+    told = evaluated(f"{tmp_path / 'broken.py'}:Broken", f"{options} --json")
+    assert json.loads(told)["results"][0]["audits_failed"] == 6
 
 
 def test_of_several_environments_the_one_is_named_whose_audit_fell():
     rose, fell = Gain(0.1, 0.6, 0.4, 0.6, 32), Gain(0.9, 0.4, -0.6, -0.4, 32)
     gains = {"one reward": rose, "one audit": rose, "two reward": rose, "two audit": fell}
     (said,) = against_audit(gains)
-    assert said.startswith(
-        "the held-out reward of two rose by 0.500, but the audit, which training never sees, fell by 0.500"
-    )
+    assert said.startswith(f"the held-out reward of two rose by 0.500, but {FELL} 0.500")
 
 
 def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):
-    def statistics(env: str) -> dict[str, dict[str, float]]:
-        arguments = [
-            "--env",
-            f"{FILE}:{env}",
-            *words(f"--model {tiny_folder} --tasks 4 --samples 3 --json"),
-        ]
-        done = CliRunner().invoke(app, ["eval", *arguments])
-        assert done.exit_code == 0, done.output
-        found: dict[str, dict[str, float]] = json.loads(done.stdout)["results"][0]["statistics"]
-        return found
+    def statistics(env: str) -> dict[str, Any]:
+        options = f"--model {tiny_folder} --tasks 4 --samples 3 --json"
+        return json.loads(evaluated(f"{FILE}:{env}", options))["results"][0]["statistics"]
 
     found = statistics("Audited")
     assert found["audit"]["value"] == pytest.approx(1 - found["reward"]["value"])

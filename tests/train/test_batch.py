@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -20,15 +20,10 @@ PROMPT = (1, 2, 3)
 
 
 def rollout(
-    length: int,
-    *,
-    start: int = 10,
-    finish: str = "stop",
-    written: int | None = None,
-    prompt: tuple[int, ...] = PROMPT,
+    length: int, *, start: int = 10, finish: str = "stop", written: int = 99, prompt: Any = PROMPT
 ) -> Rollout:
-    """`length` tokens, of which the first `written` (all, if left out) are the policy's."""
-    written = length if written is None else written
+    """`length` tokens, of which the first `written` are the policy's."""
+    written = min(written, length)
     tokens = tuple(range(start, start + length))
     trainable = (1,) * written + (0,) * (length - written)
     drawn = tuple(-0.5 * (i + 1) for i in range(length))
@@ -58,115 +53,88 @@ def weights(aggregation: str, **more: bool) -> list[list[float]]:
         ("constant", [1 / 50] * 5, [1 / 40] * 4),
     ],
 )
-def test_the_denominators_are_those_of_the_definition(
-    aggregation: str, whole: list[float], masked: list[float]
-) -> None:
+def test_the_denominators_are_those_of_the_definition(aggregation, whole, masked):
     """Five scored completions with 4, 0, 6, 3 and 2 tokens of the policy; without the one that was cut off, four with 9."""
     assert weights(aggregation) == [pytest.approx(whole, rel=1e-15)]
     assert weights(aggregation, mask_truncated=True) == [pytest.approx(masked, rel=1e-15)]
 
 
-def test_a_dead_group_is_left_out_and_counted() -> None:
+def test_a_dead_group_is_left_out_and_counted():
     assert weights("token_mean", skip_dead=True) == [pytest.approx([1 / 15] * 3)]
-    assert weights("sequence_sum", skip_dead=True, mask_truncated=True) == [
-        pytest.approx([1 / 4] * 2)
-    ]
+    masked = weights("sequence_sum", skip_dead=True, mask_truncated=True)
+    assert masked == [pytest.approx([1 / 4] * 2)]
 
 
-def test_rows_carry_their_own_advantage() -> None:
+def test_rows_carry_their_own_advantage():
     (rows,) = collate(ROLLOUTS, ADVANTAGE, SCORED, aggregation="token_mean", max_length=10)
     assert [row.advantage for row in rows] == [0.5, -1.0, 0.25, 0.0, 0.0]
-    assert [row.segment for row in rows] == [
-        r.segments[0] for r in [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
-    ]
+    scored = [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
+    assert [row.segment for row in rows] == [rollout.segments[0] for rollout in scored]
 
 
 @pytest.mark.parametrize(
     ("minibatches", "sizes"), [(1, [7]), (2, [3, 4]), (3, [2, 2, 3]), (7, [1] * 7)]
 )
-def test_minibatches_split_the_prompts_as_evenly_as_possible(
-    minibatches: int, sizes: list[int]
-) -> None:
+def test_minibatches_split_the_prompts_as_evenly_as_possible(minibatches, sizes):
     rollouts = [[rollout(p + 1)] for p in range(7)]
     ones = torch.ones(7, 1, dtype=torch.bool)
-    steps = collate(
-        rollouts,
-        ones.double(),
-        ones,
-        aggregation="sequence_sum",
-        max_length=9,
-        minibatches=minibatches,
-    )
+    more = {"aggregation": "sequence_sum", "max_length": 9, "minibatches": minibatches}
+    steps = collate(rollouts, ones.double(), ones, **more)
     assert [len(rows) for rows in steps] == sizes
-    assert [row.segment for rows in steps for row in rows] == [
-        group[0].segments[0] for group in rollouts
-    ]
+    segments = [row.segment for rows in steps for row in rows]
+    assert segments == [group[0].segments[0] for group in rollouts]
     assert [[row.weight for row in rows] for rows in steps] == [[1 / size] * size for size in sizes]
 
 
-def test_a_step_in_which_nothing_was_scored_is_left_out_and_one_with_dead_groups_is_not() -> None:
+def test_a_step_in_which_nothing_was_scored_is_left_out_and_one_with_dead_groups_is_not():
     scored = torch.tensor([[False] * 3, [True] * 3])
-    steps = collate(
-        ROLLOUTS,
-        ADVANTAGE,
-        scored,
-        aggregation="token_mean",
-        max_length=10,
-        minibatches=2,
-        skip_dead=True,
-    )
-    assert steps == [[]]
+    more = {"aggregation": "token_mean", "max_length": 10, "minibatches": 2, "skip_dead": True}
+    assert collate(ROLLOUTS, ADVANTAGE, scored, **more) == [[]]
 
 
 def of(rollouts: list[Rollout]) -> list[Row]:
     return [Row(each.segments[0], 1.0, 1.0) for each in rollouts]
 
 
-def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
-    found = micro_batches(
-        rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared
+def passes(rows: list[Row], most: int, *, shared: bool = True, pair: float = 0.0) -> list[Any]:
+    return list(
+        micro_batches(
+            rows,
+            max_tokens=most,
+            device=CPU,
+            dtype=torch.float64,
+            shared_prefix=shared,
+            pair=pair,
+        )
     )
-    return [len(micro.rows) for micro in found]
 
 
-def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone() -> None:
+def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
+    return [len(micro.rows) for micro in passes(rows, most, shared=shared)]
+
+
+def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone():
     """With its own prompt of 3, a row of 4 tokens is 7, two are 14; sharing it, two rows that part at once are 3 + 8."""
     apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
-    assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == [
-        [1] * 4,
-        [1] * 4,
-        [2, 2],
-        [3, 1],
-        [4],
-    ]
-    assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == [
-        [1] * 4,
-        [1] * 4,
-        [2, 2],
-        [3, 1],
-        [4],
-    ]
+    sizes = [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
+    assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == sizes
+    assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == sizes
     assert tree_size([PROMPT], [row.segment.token_ids for row in apart]) == 19
 
 
-def test_what_two_prompts_begin_with_counts_once() -> None:
+def test_what_two_prompts_begin_with_counts_once():
     start = tuple(range(100, 100 + 2 * MIN_COMMON))
     rows = of([rollout(4, prompt=(*start, 1)), rollout(3, start=60, prompt=(*start, 2))])
     whole = len(start) + 2 + 4 + 3
     assert [chunks(rows, most, shared=True) for most in (whole - 1, whole)] == [[1, 1], [2]]
 
 
-def together(
-    rows: list[Row], *, pair: float = 0.0, most: int = 99, shared: bool = True
-) -> list[tuple[int, ...]]:
+def together(rows: list[Row], *, most: int = 99, **more: Any) -> list[tuple[int, ...]]:
     """Rows in each tree of each pass."""
-    found = micro_batches(
-        rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared, pair=pair
-    )
-    return [micro.together for micro in found]
+    return [micro.together for micro in passes(rows, most, **more)]
 
 
-def test_a_tree_ends_where_two_cost_less() -> None:
+def test_a_tree_ends_where_two_cost_less():
     """A prompt of 3 and rows of 4 tokens: 7, 11, 15, 19 nodes, and 7 for a row alone."""
     apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
     assert together(apart) == [(4,)]
@@ -176,72 +144,58 @@ def test_a_tree_ends_where_two_cost_less() -> None:
     # One of 15 costs 15 + 225 pair, 11 and 7 cost 18 + 170 pair: even at 3 / 55; 19 against 15 and 7: 3 / 87.
     assert together(apart, pair=3 / 55 - 1e-9) == [(3, 1)]
     assert together(apart, pair=3 / 87 - 1e-9) == [(4,)]
-    assert together(apart, pair=1, shared=False) == [
-        (1, 1, 1, 1)
-    ]  # rows with prompts of their own do not look at each other
+    # Rows with prompts of their own do not look at each other.
+    assert together(apart, pair=1, shared=False) == [(1, 1, 1, 1)]
 
 
-def test_trees_that_cost_the_same_are_one() -> None:
+def test_trees_that_cost_the_same_are_one():
     assert together(of([rollout(4, prompt=(i,)) for i in range(1, 5)])) == [(4,)]
 
 
-def test_a_pass_holds_trees_padded_to_the_largest_longest_first() -> None:
+def test_a_pass_holds_trees_padded_to_the_largest_longest_first():
     """Trees of 5, 11 and 7 nodes: beside 11, 7 counts 11 and so does 5."""
-    groups = [
-        [rollout(2, prompt=(1, 1, 1))],
-        [rollout(4), rollout(4, start=50)],
-        [rollout(4, prompt=(3, 3, 3))],
-    ]
-    rows = of(list(itertools.chain.from_iterable(groups)))
+    apart = rollout(2, prompt=(1, 1, 1)), rollout(4, prompt=(3, 3, 3))
+    rows = of([apart[0], rollout(4), rollout(4, start=50), apart[1]])
     assert together(rows, pair=0.1, most=33) == [(2, 1, 1)]
     assert together(rows, pair=0.1, most=32) == [(2, 1), (1,)]
     assert together(rows, pair=0.1, most=21) == [(2,), (1, 1)]
-    (micro,) = micro_batches(rows, max_tokens=33, device=CPU, dtype=torch.float64, pair=0.1)
+    (micro,) = passes(rows, 33, pair=0.1)
     assert list(micro.rows) == [rows[1], rows[2], rows[3], rows[0]]
 
 
-def test_a_pair_of_nodes_costs_what_attention_and_weights_say() -> None:
+def test_a_pair_of_nodes_costs_what_attention_and_weights_say():
     """The tiny Llama: 2 layers of 32 numbers; weights without its tied embedding."""
     model = tiny_model()
-    weights = (
-        sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
-    )
-    assert pair_cost(model) == 2 * 2 * 32 / weights
+    weights = sum(p.numel() for p in model.parameters())
+    embeddings = model.get_input_embeddings().weight.numel()
+    assert pair_cost(model) == 2 * 2 * 32 / (weights - embeddings)
 
 
-def test_rows_with_prompts_of_their_own_stand_with_those_of_their_length() -> None:
+def test_rows_with_prompts_of_their_own_stand_with_those_of_their_length():
     rows = of([rollout(2), rollout(5), rollout(3)])
-    first, second = micro_batches(
-        rows, max_tokens=16, device=CPU, dtype=torch.float64, shared_prefix=False
-    )
+    first, second = passes(rows, 16, shared=False)
     assert [*first.rows, *second.rows] == [rows[1], rows[2], rows[0]]
     assert len(first.rows) == 2
 
 
-def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
+def test_padding_counts_where_every_row_has_its_own_prompt():
     uneven = of([rollout(2), rollout(5, prompt=(1, 2, 3, 4))])  # two rows of 4 + 5
     assert chunks(uneven, 17, shared=False) == [1, 1]
     assert chunks(uneven, 18, shared=False) == [2]
 
 
-def test_a_micro_batch_is_padded_on_the_right_with_what_its_masks_hide() -> None:
-    (micro,) = micro_batches(
-        of([rollout(3, written=2), rollout(1, start=50)]),
-        max_tokens=99,
-        device=CPU,
-        dtype=torch.float64,
-    )
+def test_a_micro_batch_is_padded_on_the_right_with_what_its_masks_hide():
+    (micro,) = passes(of([rollout(3, written=2), rollout(1, start=50)]), 99)
     assert micro.tokens_BT.tolist() == [[10, 11, 12], [50, 0, 0]]
     assert micro.real_BT.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert micro.trainable_BT.tolist() == [[1, 1, 0], [1, 0, 0]]
     assert micro.generated_BT.tolist() == [[-0.5, -1.0, -1.5], [-0.5, 0.0, 0.0]]
     assert micro.advantage_BT.tolist() == [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
     assert micro.weight_B1.tolist() == [[1.0], [1.0]]
-    assert {micro.generated_BT.dtype, micro.advantage_BT.dtype, micro.weight_B1.dtype} == {
-        torch.float64
-    }
+    for numbers in (micro.generated_BT, micro.advantage_BT, micro.weight_B1):
+        assert numbers.dtype == torch.float64
 
 
-def test_a_micro_batch_of_empty_completions_has_a_width() -> None:
-    (micro,) = micro_batches(of([rollout(0)]), max_tokens=99, device=CPU, dtype=torch.float64)
+def test_a_micro_batch_of_empty_completions_has_a_width():
+    (micro,) = passes(of([rollout(0)]), 99)
     assert micro.tokens_BT.tolist() == micro.real_BT.tolist() == [[0]]

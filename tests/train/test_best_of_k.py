@@ -14,7 +14,7 @@ import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.config.overrides import build_config
-from grpo_core.figures.statistics import Estimate, best_at, over_tasks, pass_at
+from grpo_core.figures.statistics import best_at, over_tasks, pass_at
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.trainer import Trainer
 
@@ -60,13 +60,6 @@ def trained(env: Hidden, settings: dict[str, Any], folder: Path) -> list[list[Ve
     return [list(group.verdicts) for group in trainer.verify(trainer.sample(keys, attempts=16))]
 
 
-def difference(plain: list[list[Verdict]], best: list[list[Verdict]], statistic: Any) -> Estimate:
-    """Paired by task."""
-    return over_tasks(
-        [statistic(after) - statistic(before) for before, after in zip(plain, best, strict=True)]
-    )
-
-
 def passed_at_k(verdicts: list[Verdict]) -> float:
     return pass_at(K, [verdict.passed for verdict in verdicts])
 
@@ -82,25 +75,19 @@ def best_of_k(verdicts: list[Verdict]) -> float:
     ids=["pass at k", "max at k"],
 )
 def test_training_for_the_best_of_k_raises_it_more_than_the_plain_estimator(
-    settings: dict[str, Any], tmp_path: Path, env: Hidden, name: str, statistic: Any
-) -> None:
-    settings = {
-        **settings,
-        "steps": STEPS,
-        "prompts_per_step": 12,
-        "group_size": 8,
-        "kl": {"beta": 0.0},
-        "eval": {"tasks": 0},
-    }
+    settings, tmp_path, env, name, statistic
+):
+    sizes = {"steps": STEPS, "prompts_per_step": 12, "group_size": 8}
+    settings = {**settings, **sizes, "kl": {"beta": 0.0}, "eval": {"tasks": 0}}
     for seed in range(SEEDS):
         found = {}
         for estimator in ({"name": "grpo"}, {"name": name, "k": K}):
             run = {**settings, "seed": seed, "advantage": estimator}
-            found[estimator["name"]] = trained(env, run, tmp_path / f"{seed}-{estimator['name']}")
-        gain = difference(found["grpo"], found[name], statistic)
-        means = {which: fmean(map(statistic, rows)) for which, rows in found.items()}
+            verdicts = trained(env, run, tmp_path / f"{seed}-{estimator['name']}")
+            found[estimator["name"]] = [statistic(of_task) for of_task in verdicts]
+        pairs = zip(found["grpo"], found[name], strict=True)
+        gain = over_tasks([after - before for before, after in pairs])
         interval = f"{gain.value:+.3f} ({gain.low:+.3f} .. {gain.high:+.3f})"
-        print(
-            f"\nseed {seed}: {name} {means[name]:.3f}, grpo {means['grpo']:.3f}, difference {interval}"
-        )
+        means = {which: f"{fmean(values):.3f}" for which, values in found.items()}
+        print(f"\nseed {seed}: {means}, difference {interval}")
         assert gain.low > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import random
 from dataclasses import replace
@@ -15,26 +14,22 @@ from grpo_core import Message, TaskKey
 from grpo_core.calls.call import Call, current_call
 from grpo_core.protocol.endpoint import CompletionAnswer, CompletionRequest, RefusedRequestError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
-from grpo_core.protocol.types import Segment, Task, ToolCall
+from grpo_core.protocol.types import Task
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws
-from grpo_core.verify.conversation import StatelessConversations
 
-from .arrange import rolled_out, tiny_policy
+from .arrange import tiny_policy
 
 POLICY = tiny_policy()
 PROMPT = (Message("user", "say something"),)
 TASK: Task[None] = Task(TaskKey("letters", "train", 3), PROMPT, None)
 BUDGET = Budget(turn=6, turns=20, context=POLICY.context, for_agents=True)
+PLACE = {"type": "object", "properties": {"place": {"type": "string"}}}
 TOOL = {
     "type": "function",
-    "function": {
-        "name": "look",
-        "description": "Look.",
-        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
-    },
+    "function": {"name": "look", "description": "Look.", "parameters": PLACE},
 }
 
 
@@ -58,77 +53,6 @@ async def turns(agent: Capture, *said: str, start: tuple[Message, ...] = PROMPT)
         messages = (*messages, answer.choices[0].message)
         messages += () if text is None else (Message("user", text),)
     return messages
-
-
-class ByPrefix:
-    """Draws as an agent's requests are drawn, whoever asks: with the numbers of the prefix. Each turn ends by itself."""
-
-    def __init__(self, ending: tuple[int, ...]) -> None:
-        self.ending = ending
-        self.numbers: dict[tuple[int, ...], Request] = {}
-        self._inner = Engine(POLICY)
-
-    async def generate(self, request: Request) -> Completion:
-        known = self.numbers.setdefault(request.prefix, request)
-        count = len(request.uniforms)
-        drawn = await self._inner.generate(replace(request, uniforms=known.uniforms[:count]))
-        return replace(
-            drawn,
-            token_ids=(*drawn.token_ids, *self.ending),
-            logprobs=(*drawn.logprobs, *[-1.0 for _ in self.ending]),
-            finish="stop",
-        )
-
-
-class Replies(StatelessConversations):
-    def __init__(self, *said: str) -> None:
-        self.said = said
-
-    async def reply(self, task: Any, messages: Any) -> Any:
-        number = sum(message.role == "assistant" for message in messages)
-        return [Message("user", self.said[number - 1])] if number <= len(self.said) else None
-
-
-@pytest.mark.parametrize("ending", [(), POLICY.end_ids[:1]])
-def test_a_dialogue_of_an_agent_has_the_tokens_of_the_same_dialogue_natively(
-    ending: tuple[int, ...],
-) -> None:
-    said = ("and more", "go on", "the end")
-
-    async def both() -> tuple[Capture, Any]:
-        sampler = ByPrefix(ending)
-        agent = capture(sampler)
-        await turns(agent, *said)
-        native = await rolled_out(
-            POLICY,
-            sampler,  # type: ignore[arg-type]
-            [TASK],
-            attempts=1,
-            budget=replace(BUDGET, turns=4, for_agents=False),
-            replies=Replies(*said),
-        )
-        return agent, native[0][0]
-
-    agent, native = asyncio.run(both())
-    (segment,) = agent.segments()
-    assert segment.prompt_ids == native.prompt_ids
-    assert segment.token_ids == native.token_ids
-    assert segment.trainable == native.trainable
-    assert segment.logprobs == native.logprobs
-    assert agent.turn_lengths() == native.turn_lengths
-    assert agent.messages()[::2] == tuple(m for m in native.messages if m.role == "assistant")
-
-
-def prefixes_of(segments: tuple[Segment, ...]) -> list[tuple[tuple[int, ...], int]]:
-    """Every trainable token with the tokens before it."""
-    rows = []
-    for segment in segments:
-        for place, (token, trained) in enumerate(
-            zip(segment.token_ids, segment.trainable, strict=True)
-        ):
-            if trained:
-                rows.append(((*segment.prompt_ids, *segment.token_ids[:place]), token))
-    return rows
 
 
 class Recording:
@@ -164,32 +88,28 @@ def random_agent(seed: int, agent: Capture) -> Any:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
-def test_every_drawn_token_is_trained_once_after_the_very_tokens_that_it_was_drawn_after(
-    seed: int,
-) -> None:
+def test_every_drawn_token_is_trained_once_after_the_very_tokens_that_it_was_drawn_after(seed):
     sampler = Recording()
     agent = capture(sampler, budget=replace(BUDGET, turns=40))
     asyncio.run(random_agent(seed, agent))
     drawn = [
-        ((*request.prefix, *completion.token_ids[:place]), token)
+        ((*request.prefix, *completion.token_ids[:place]), token, logprob)
         for request, completion in sampler.drawn
-        for place, token in enumerate(completion.token_ids)
+        for place, (token, logprob) in enumerate(
+            zip(completion.token_ids, completion.logprobs, strict=True)
+        )
     ]
-    assert sorted(prefixes_of(agent.segments())) == sorted(drawn)
-    sampled = [value for _, completion in sampler.drawn for value in completion.logprobs]
-    kept = [
-        value
+    trained = [
+        ((*segment.prompt_ids, *segment.token_ids[:place]), token, segment.logprobs[place])
         for segment in agent.segments()
-        for value, trained in zip(segment.logprobs, segment.trainable, strict=True)
-        if trained
+        for place, token in enumerate(segment.token_ids)
+        if segment.trainable[place]
     ]
-    assert sorted(kept) == sorted(sampled)
+    assert sorted(trained) == sorted(drawn)
     assert sum(agent.turn_lengths()) == len(drawn)
 
 
-def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_starts_another() -> (
-    None
-):
+def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_starts_another():
     async def run(agent: Capture) -> None:
         messages = await turns(agent, "one", "two")  # user, policy, one, policy, two, policy
         await agent.complete(ask(*messages[:4], Message("user", "other")))  # branches off
@@ -216,19 +136,17 @@ def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_
     assert len(agent.turn_lengths()) == 3 + 1 + 1 + 2 + 1
 
 
-def test_draws_do_not_depend_on_the_order_of_arrival() -> None:
+def test_draws_do_not_depend_on_the_order_of_arrival():
     async def run(agent: Capture, order: tuple[int, ...]) -> dict[int, CompletionAnswer]:
         prompts = [ask(Message("user", text)) for text in ("a", "b", "c")]
         return {place: await agent.complete(prompts[place]) for place in order}
 
-    answers = [
-        asyncio.run(run(capture(attempt=1), order)) for order in itertools.permutations(range(3))
-    ]
+    answers = [asyncio.run(run(capture(attempt=1), order)) for order in ((0, 1, 2), (2, 0, 1))]
     assert all(other == answers[0] for other in answers)
     assert asyncio.run(run(capture(attempt=2), (0, 1, 2))) != answers[0]
 
 
-def test_requests_at_once_that_continue_one_history_do_not_share_tokens() -> None:
+def test_requests_at_once_that_continue_one_history_do_not_share_tokens():
     async def run(agent: Capture) -> None:
         messages = await turns(agent)
         more = ask(*messages, Message("user", "go on"))
@@ -242,18 +160,14 @@ def test_requests_at_once_that_continue_one_history_do_not_share_tokens() -> Non
     assert len({segment.token_ids for segment in segments}) == 3
 
 
-def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whatever_their_ids() -> (
-    None
-):
+def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whatever_their_ids():
     async def run(agent: Capture) -> None:
         request = ask(*PROMPT, tools=(TOOL,))
         answer = await agent.complete(request)
         (choice,) = answer.choices
-        sent = replace(
-            choice.message,
-            tool_calls=tuple(replace(call, id="x1") for call in choice.message.tool_calls or ()),
-        )
-        assert sent.tool_calls == (ToolCall("look", {"place": "here"}, "x1"),)
+        (call,) = choice.message.tool_calls
+        assert (call.name, call.arguments) == ("look", {"place": "here"})
+        sent = replace(choice.message, tool_calls=(replace(call, id="x1"),))
         await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall"), tools=(TOOL,)))
         await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall")))  # without the tools
 
@@ -286,9 +200,7 @@ class Saying:
         ({"count": 21}, "max_turns"),
     ],
 )
-def test_a_request_that_contradicts_the_run_is_refused_and_leaves_nothing(
-    fields: dict[str, Any], words: str
-) -> None:
+def test_a_request_that_contradicts_the_run_is_refused_and_leaves_nothing(fields, words):
     agent = capture()
     with pytest.raises(RefusedRequestError, match=words):
         asyncio.run(agent.complete(ask(*PROMPT, **fields)))
@@ -297,7 +209,7 @@ def test_a_request_that_contradicts_the_run_is_refused_and_leaves_nothing(
     assert len(asyncio.run(agent.complete(allowed)).choices[0].token_ids) <= 2
 
 
-def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends() -> None:
+def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends():
     async def run(agent: Capture) -> list[str | None]:
         codes = []
         for text in ("x" * 4000, "a", "b"):
@@ -311,7 +223,7 @@ def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends(
     assert asyncio.run(run(agent)) == ["context_length_exceeded", "turns_exceeded"]
 
 
-def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers() -> None:
+def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers():
     class Slow(Engine):
         wait = True
 
@@ -335,7 +247,7 @@ def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_nu
     assert agent.segments() == other.segments()
 
 
-def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy() -> None:
+def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy():
     class Slow(Engine):
         async def generate(self, request: Request) -> Completion:
             await asyncio.sleep(0.3)
@@ -346,7 +258,7 @@ def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy() -> 
     assert clock.left() > 0.05
 
 
-def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway() -> None:
+def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway():
     async def run(agent: Capture) -> None:
         answer = await agent.complete(CompletionRequest("once upon", max_tokens=3))
         (choice,) = answer.choices
@@ -363,7 +275,7 @@ def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway() -> None:
     assert [value for value in tokens.trainable if value == 0] == [0]
 
 
-def test_a_json_schema_holds_the_answer_and_the_tokens_are_kept() -> None:
+def test_a_json_schema_holds_the_answer_and_the_tokens_are_kept():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     agent = capture(budget=replace(BUDGET, turn=60))
     request = ask(*PROMPT, json_schema=schema)

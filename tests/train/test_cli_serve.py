@@ -17,6 +17,7 @@ from typing import Any
 import openai
 import pytest
 
+from ..commandline import words
 from ..core.distributions import grpo
 from .processes import GRPO
 from .tiny import save_tiny
@@ -33,13 +34,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def serving(*arguments: str, **variables: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The command once it serves, and what it has printed by then."""
-    process = subprocess.Popen(
-        [sys.executable, *GRPO, "serve", *arguments, "--port=0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **variables},
-    )
+    command, env = [sys.executable, *GRPO, "serve", *arguments, "--port=0"], os.environ | variables
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=env)
     try:
         assert process.stdout is not None
         count = 5 if "--socket" in arguments else 4
@@ -57,13 +54,11 @@ def client_of(lines: list[str], key: str = "none") -> openai.OpenAI:
 
 
 @pytest.mark.slow
-def test_a_run_is_served_until_ctrl_c(model: Path, tmp_path: Path) -> None:
+def test_a_run_is_served_until_ctrl_c(model, tmp_path):
     run, path = tmp_path / "first", tmp_path / "socket"
-    small = ["--set", "prompts_per_step=2", "--group-size=2", "--set", "eval.tasks=0"]
-    trained = grpo(
-        *("run", "--env", "arithmetic", "--model", str(model), "--steps", "1", *small),
-        *("--set", "sampling.max_new_tokens=5", "--out", str(run)),
-    )
+    small = "--set prompts_per_step=2 --group-size 2 --max-new-tokens 5 --set eval.tasks=0"
+    options = f"--env arithmetic --model {model} --steps 1 {small} --out {run}"
+    trained = grpo("run", *words(options))
     assert trained.exit_code == 0, trained.output
     options = ["--set", "sampling.top_k=1", "--socket", str(path)]
     with serving(str(run), *options, GRPO_SERVE_KEY="secret") as (process, lines):
@@ -103,28 +98,26 @@ def test_a_run_is_served_until_ctrl_c(model: Path, tmp_path: Path) -> None:
         (["--set", "sampler.name=vlm"], "sampler 'vlm' is not known"),
     ],
 )
-def test_what_cannot_be_served_is_said_before_the_model_is_loaded(
-    model: Path, arguments: list[str], message: str
-) -> None:
+def test_what_cannot_be_served_is_said_before_the_model_is_loaded(model, arguments, message):
     result = grpo("serve", str(model), *arguments)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
 
 
-def test_a_local_host_needs_no_key(model: Path) -> None:
-    for host in ("localhost", "127.0.0.2", "::1"):
-        result = grpo("serve", str(model), "--host", host, "--set", "sampler.name=vlm")
-        assert "sampler 'vlm' is not known" in result.output  # and not the host
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.2", "::1"])
+def test_a_local_host_needs_no_key(model, host):
+    result = grpo("serve", str(model), "--host", host, "--set", "sampler.name=vlm")
+    assert "sampler 'vlm' is not known" in result.output  # and not the host
 
 
-def test_a_run_that_is_not_finished_is_refused(model: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_not_finished_is_refused(model, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "checkpoints").mkdir()
     result = grpo("serve", str(tmp_path))
     assert (result.exit_code, "is not finished" in result.output) == (2, True)
 
 
-def test_a_model_that_fills_gaps_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_fills_gaps_is_refused(tmp_path):
     result = grpo("serve", str(save_masked(tmp_path / "masked")), "--port=0")
     assert result.exit_code == 2
     assert "fills gaps and continues no texts" in " ".join(result.output.split())

@@ -15,10 +15,9 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.rollout.curriculum import Curriculum
-from grpo_core.train.trainer import Trainer
 
 from .killing import killed
-from .letters import Letters
+from .trained import make
 
 ON = CurriculumConfig(enabled=True, attempts=10)
 
@@ -29,9 +28,8 @@ def group(passed: int, failed: int, *, unscored: int = 0, name: str = "letters")
         + [Verdict({"r": Reward(0.0)})] * failed
         + [Verdict.failed("x")] * unscored
     )
-    return Group(
-        Task(TaskKey(name, "train", 0), "", None), [Rollout.of("")] * len(verdicts), verdicts
-    )
+    task = Task(TaskKey(name, "train", 0), "", None)
+    return Group(task, [Rollout.of("")] * len(verdicts), verdicts)
 
 
 def at_level(group: Group[Any], level: float) -> Group[Any]:
@@ -49,9 +47,8 @@ def level_after(*groups: Group[Any], start: float = 0.5) -> float:
 @pytest.mark.parametrize(
     ("passed", "level"),
     [(0, 0.4), (2, 0.4), (3, 0.5), (7, 0.5), (8, 0.6), (10, 0.6)],
-    ids=lambda value: f"{value}",
 )
-def test_the_level_follows_the_pass_rate_and_rests_inside_the_window(passed: int, level: float):
+def test_the_level_follows_the_pass_rate_and_rests_inside_the_window(passed, level):
     assert level_after(group(passed, 10 - passed)) == level
 
 
@@ -85,18 +82,14 @@ def test_each_environment_of_a_mixture_has_its_own_level_in_the_log():
     curriculum = Curriculum(ON, {"letters": 0.5, "digits": 0.0})
     metrics = curriculum.add([at_level(group(9, 1), 0.5), group(4, 6, name="digits")])
     letters = {"letters/curriculum/level": 0.5, "letters/curriculum/pass_rate": 0.9}
-    assert metrics == {
-        **letters,
-        "digits/curriculum/level": 0.0,
-        "digits/curriculum/pass_rate": 0.4,
-    }
+    digits = {"digits/curriculum/level": 0.0, "digits/curriculum/pass_rate": 0.4}
+    assert metrics == {**letters, **digits}
     assert curriculum.levels == {"letters": 0.6, "digits": 0.0}
 
 
 def test_a_window_without_room_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"curriculum\.low is 0\.8; it has to be below curriculum\.high, 0\.7"
-    ):
+    message = r"curriculum\.low is 0\.8; it has to be below curriculum\.high, 0\.7"
+    with pytest.raises(ConfigError, match=message):
         build_config([{"environment": "letters", "curriculum": {"low": 0.8}}])
 
 
@@ -109,45 +102,30 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def settings(settings: dict[str, Any]) -> dict[str, Any]:
     own = {"enabled": True, "attempts": 36, "low": 0.0, "high": 0.1}
-    return {
-        **settings,
-        "steps": 18,
-        "level": 0.3,
-        "eval": {"tasks": 4},
-        "checkpoint": {"every": 4},
-        "curriculum": own,
-    }
+    times = {"steps": 18, "eval": {"tasks": 4}, "checkpoint": {"every": 4}}
+    return {**settings, **times, "level": 0.3, "curriculum": own}
 
 
 @pytest.mark.slow
 def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_one(
-    settings: dict[str, Any], tmp_path: Path
+    settings, tmp_path
 ):
-    def make(name: str, **more: Any) -> Trainer:
-        return Trainer(
-            build_config([settings]), Letters(), folder=RunFolder(tmp_path / name), **more
-        )
-
-    make("whole").run()
-    levels = [
-        line["curriculum/level"] for line in lines(tmp_path / "whole") if "curriculum/level" in line
-    ]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    make(whole, settings).run()
+    steps = [line for line in lines(whole) if "curriculum/level" in line]
+    levels = [line["curriculum/level"] for line in steps]
     assert levels[0] == 0.3
     assert levels[-1] > 0.3
     asked = {
         (line["step"], line["key"]["split"], line["key"]["level"])
-        for line in RunFolder(tmp_path / "whole").rollout_lines()
+        for line in RunFolder(whole).rollout_lines()
     }
     assert {level for _, split, level in asked if split == "eval"} == {0.3}
-    assert sorted((step, level) for step, split, level in asked if split == "train") == list(
-        enumerate(levels, 1)
-    )
-
-    with killed(
-        tmp_path / "parts", step=14
-    ) as observer:  # the last checkpoint is of step 12, in the middle of a window
-        make("parts", observer=observer).run()
-    second = make("parts")
-    assert second.resume() == 12
+    trained_on = sorted((step, level) for step, split, level in asked if split == "train")
+    assert trained_on == list(enumerate(levels, 1))
+    with killed(parts, step=14) as observer:
+        make(parts, settings, observer=observer).run()
+    second = make(parts, settings)
+    assert second.resume() == 12  # in the middle of a window
     second.run()
-    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+    assert lines(parts) == lines(whole)

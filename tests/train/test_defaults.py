@@ -18,18 +18,7 @@ from grpo_core.train.trainer import Trainer
 
 from .letters import Answered, Letters
 from .tiny import tiny_model
-
-
-class Listener(Observer):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warned: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warned.append(text)
+from .trained import Heard, make, trained
 
 
 @pytest.fixture
@@ -41,99 +30,83 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def trained(settings: dict[str, Any], folder: Path, env: Any = None) -> tuple[Trainer, Listener]:
-    listener = Listener()
-    trainer = Trainer(build_config([settings]), env or Letters(), folder=folder, observer=listener)
-    trainer.run()
-    return trainer, listener
-
-
 def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [line for line in RunFolder.open(folder).metric_lines() if line["kind"] == "step"]
 
 
-def test_a_run_records_numbers_and_says_which(settings, tmp_path: Path) -> None:
-    trainer, listener = trained(settings, tmp_path / "run")
+def test_a_run_records_numbers_and_says_which(settings, tmp_path):
+    trainer, heard = trained(tmp_path / "run", settings)
     record = RunFolder.open(tmp_path / "run").config()
     assert (record["optimizer"]["lr"], record["kl"]["beta"]) == (3e-4, 0.12)
     assert (trainer.config.optimizer.lr, trainer.config.kl.beta) == (3e-4, 0.12)
-    (line,) = [text for text in listener.said if "optimizer.lr" in text]
+    (line,) = [text for text in heard.said if "optimizer.lr" in text]
     assert line.startswith("optimizer.lr=0.0003 (measured here with 135 million) and kl.beta=0.12")
     assert line in (tmp_path / "run" / "log.txt").read_text()
     assert {line["beta"] for line in lines_of(tmp_path / "run")} == {0.12}
 
 
 @pytest.mark.slow
-def test_a_small_model_trains_as_with_the_numbers_of_before(settings, tmp_path: Path) -> None:
+def test_a_small_model_trains_as_with_the_numbers_of_before(settings, tmp_path):
     numbers = {"optimizer": {"lr": 3e-4}, "kl": {"beta": 0.12}}
-    unset, _ = trained(settings, tmp_path / "unset")
-    named, listener = trained({**settings, **numbers}, tmp_path / "named")
-    assert not [text for text in listener.said if "optimizer.lr" in text]
-    assert all(
-        torch.equal(a, b)
-        for (_, a), (_, b) in zip(
-            unset.actor.policy.trainable(), named.actor.policy.trainable(), strict=True
-        )
-    )
+    unset, _ = trained(tmp_path / "unset", settings)
+    named, heard = trained(tmp_path / "named", settings, numbers)
+    assert not [text for text in heard.said if "optimizer.lr" in text]
+    ours, theirs = (dict(run.actor.policy.trainable()) for run in (unset, named))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-def test_a_larger_model_takes_other_numbers(
-    settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_larger_model_takes_other_numbers(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(actors, "base_weights", lambda model: 494_032_768)
     more = {"schedule": {"name": "constant", "warmup": 0}}
-    trainer, listener = trained({**settings, **more}, tmp_path / "run")
+    trainer, heard = trained(tmp_path / "run", settings, more)
     assert [line["lr"] for line in lines_of(tmp_path / "run")] == [5e-5, 5e-5]
     assert trainer.method.updater.beta == 0.04
-    assert any("for an adapter on 494 million weights" in text for text in listener.said)
+    assert any("for an adapter on 494 million weights" in text for text in heard.said)
 
 
 @pytest.mark.slow
-def test_a_resumed_run_keeps_its_numbers(
-    settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_keeps_its_numbers(settings, tmp_path, monkeypatch):
     """Even if the table has changed since."""
 
-    class Stops(Listener):
+    class Stops(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             trainer.request_stop()
 
-    config = build_config([settings, {"steps": 3}])
-    trainer = Trainer(config, Letters(), folder=tmp_path / "run", observer=Stops())
+    trainer = make(tmp_path / "run", settings, {"steps": 3}, observer=Stops())
     trainer.run()
     assert trainer.done == 1
     monkeypatch.setattr(actors, "base_weights", lambda model: 494_032_768)
-    listener = Listener()
-    resumed = Trainer.resumed(tmp_path / "run", Letters(), observer=listener)
+    heard = Heard()
+    resumed = Trainer.resumed(tmp_path / "run", Letters(), observer=heard)
     resumed.run()
     assert (resumed.config.optimizer.lr, resumed.config.kl.beta) == (3e-4, 0.12)
     assert resumed.done == 3
-    assert not [text for text in listener.said if "optimizer.lr" in text]
+    assert not [text for text in heard.said if "optimizer.lr" in text]
 
 
-def test_an_adaptive_beta_starts_at_the_default(settings, tmp_path: Path) -> None:
+def test_an_adaptive_beta_starts_at_the_default(settings, tmp_path):
     kl = {"target": 1e-9, "horizon": 24}
-    trained({**settings, "kl": kl}, tmp_path / "run")
+    trained(tmp_path / "run", settings, {"kl": kl})
     first, second = (line["beta"] for line in lines_of(tmp_path / "run"))
     assert first == 0.12
     assert second != first
 
 
-def test_supervised_fine_tuning_takes_its_own_rate(settings, tmp_path: Path) -> None:
-    sft = {**settings, "method": "sft", "lora": {"enabled": False}}
-    _, listener = trained(sft, tmp_path / "run", Answered())
+def test_supervised_fine_tuning_takes_its_own_rate(settings, tmp_path):
+    sft = {"method": "sft", "lora": {"enabled": False}}
+    _, heard = trained(tmp_path / "run", settings, sft, env=Answered())
     record = RunFolder.open(tmp_path / "run").config()
     assert record["optimizer"]["lr"] == 2e-5
-    assert any(text.startswith("optimizer.lr=2e-5") for text in listener.said)
-    assert listener.warned == []
+    assert any(text.startswith("optimizer.lr=2e-5") for text in heard.said)
+    assert heard.warnings == []
 
 
 @pytest.mark.parametrize(("rate", "warns"), [(None, False), (1e-4, False), (3e-4, True)])
-def test_only_a_rate_that_somebody_set_is_called_high(settings, rate, warns: bool) -> None:
-    listener = Listener()
+def test_only_a_rate_that_somebody_set_is_called_high(settings, rate, warns):
+    heard = Heard()
     full = {"lora": {"enabled": False}, "optimizer": {"lr": rate}}
-    Trainer(build_config([settings, full]), Letters(), observer=listener)
-    high = [text for text in listener.warned if "high for full fine-tuning; leave it out" in text]
+    make(None, settings, full, observer=heard)
+    high = [text for text in heard.warnings if "high for full fine-tuning; leave it out" in text]
     assert bool(high) == warns
 
 
@@ -150,17 +123,15 @@ def test_only_a_rate_that_somebody_set_is_called_high(settings, rate, warns: boo
     ],
     ids=str,
 )
-def test_the_weights_of_the_base_model_are_counted_however_they_are_stored(
-    settings, more: dict[str, Any]
-) -> None:
+def test_the_weights_of_the_base_model_are_counted_however_they_are_stored(settings, more):
     expected = sum(weight.numel() for weight in tiny_model().parameters())
     policy = Policy.load(build_config([settings, nested(more)]), need_reference=True)
     assert base_weights(policy.model) == expected
 
 
 @pytest.mark.slow
-def test_an_adapter_that_is_trained_further_is_not_counted(settings, tmp_path: Path) -> None:
-    trained(settings, tmp_path / "run")
+def test_an_adapter_that_is_trained_further_is_not_counted(settings, tmp_path):
+    trained(tmp_path / "run", settings)
     again = nested({"model.name": str(tmp_path / "run")})
     policy = Policy.load(build_config([settings, again]), need_reference=True)
     assert base_weights(policy.model) == sum(w.numel() for w in tiny_model().parameters())

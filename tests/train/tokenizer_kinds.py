@@ -41,11 +41,8 @@ def _merged(pairs: list[tuple[str, str]]) -> list[str]:
 
 def byte_level() -> Tokenizer:
     pairs = [*WORDS, ("Ġ", "the")]
-    core = Tokenizer(
-        models.BPE(
-            vocab=_ids(*sorted(pre_tokenizers.ByteLevel.alphabet()), *_merged(pairs)), merges=pairs
-        )
-    )
+    vocabulary = _ids(*sorted(pre_tokenizers.ByteLevel.alphabet()), *_merged(pairs))
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     return core
@@ -55,16 +52,11 @@ def sentencepiece_bpe() -> Tokenizer:
     """As Llama 2 has it, without what marks the start."""
     pairs = [*WORDS, (SPACE, "the")]
     vocabulary = _ids(*BYTES, SPACE, *VISIBLE, *_merged(pairs))
-    core = Tokenizer(
-        models.BPE(vocab=vocabulary, merges=pairs, unk_token=UNK, byte_fallback=True, fuse_unk=True)
-    )
+    unknown = {"unk_token": UNK, "byte_fallback": True, "fuse_unk": True}
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, **unknown))
+    bytes_joined = [decoders.ByteFallback(), decoders.Fuse()]
     core.decoder = decoders.Sequence(
-        [
-            decoders.Replace(SPACE, " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
+        [decoders.Replace(SPACE, " "), *bytes_joined, decoders.Strip(" ", 1, 0)]
     )
     return core
 
@@ -97,9 +89,8 @@ def unigram(scheme: str = "always") -> Tokenizer:
 def word_piece() -> Tokenizer:
     """Without bytes, and it keeps no white space."""
     tails = [f"##{c}" for c in string.ascii_letters + string.digits]
-    core = Tokenizer(
-        models.WordPiece(vocab=_ids(*VISIBLE, *tails, "the", "Yes", "##ing"), unk_token=UNK)
-    )
+    vocabulary = _ids(*VISIBLE, *tails, "the", "Yes", "##ing")
+    core = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=UNK))
     core.normalizer = normalizers.BertNormalizer(lowercase=False)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.decoder = decoders.WordPiece(cleanup=False)

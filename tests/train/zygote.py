@@ -23,22 +23,11 @@ from pathlib import Path
 from typing import Any
 
 MODULES = (
-    "grpo_core.cli.app",
-    "grpo_core.cli.run",
-    "grpo_core.cli.sft",
-    "grpo_core.cli.evaluate",
-    "grpo_core.cli.progress",
-    "grpo_core.train.build",
-    "grpo_core.train.run.run",
-    "grpo_core.train.trainer",
-    "grpo_core.train.measure",
-    "grpo_core.train.policy.choose",
-    "grpo_core.report.plots",
-    "transformers.models.llama.modeling_llama",
-    "peft.tuners.lora",
-    "safetensors.torch",
-    "matplotlib.pyplot",
-    "tiny",
+    *("grpo_core.cli.app", "grpo_core.cli.run", "grpo_core.cli.evaluate", "grpo_core.cli.progress"),
+    *("grpo_core.train.build", "grpo_core.train.run.run", "grpo_core.train.trainer"),
+    *("grpo_core.train.measure", "grpo_core.train.policy.choose", "grpo_core.report.plots"),
+    *("transformers.models.llama.modeling_llama", "peft.tuners.lora", "safetensors.torch"),
+    *("matplotlib.pyplot", "tiny"),
 )
 """What a command would spend its first seconds on; what is missing here is only slower."""
 
@@ -50,15 +39,10 @@ class Zygote:
 
     def __init__(self) -> None:
         mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, __file__, str(other.fileno())]
+        command, fd = [sys.executable, __file__, str(other.fileno())], other.fileno()
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        self._server = subprocess.Popen(
-            command,
-            pass_fds=[other.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env=env,
-        )
+        more = {"stdin": subprocess.DEVNULL, "start_new_session": True, "env": env}
+        self._server = subprocess.Popen(command, pass_fds=[fd], **more)
         other.close()
         self._socket = mine
         self._ask({"do": "wait"})
@@ -76,15 +60,8 @@ class Zygote:
         plots: bool = True,
     ) -> int:
         """Run `grpo` with `arguments` in a process group of its own; returns its id. plots: whether pictures are drawn, for a second."""
-        wish = {
-            "do": "start",
-            "arguments": list(arguments),
-            "env": dict(env),
-            "cwd": str(cwd),
-            "uid": uid,
-            "umask": umask,
-            "plots": plots,
-        }
+        command = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd)}
+        wish = {"do": "start", **command, "uid": uid, "umask": umask, "plots": plots}
         return int(self._ask(wish, [out, err]))
 
     def poll(self, pid: int) -> int | None:
@@ -118,18 +95,15 @@ def _serve(channel: socket.socket) -> None:
     gc.enable()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
-        raise RuntimeError(
-            f"the imports have started {threads - 1} threads, which a fork would lack"
-        )
+        raise RuntimeError(f"the imports have started {threads - 1} threads, which forks lack")
     running: set[int] = set()
     try:
         while message := socket.recv_fds(channel, _MESSAGE_BYTES, 2):
             data, descriptors = message[:2]
             if not data:
                 break
-            channel.send(
-                json.dumps(_answer(json.loads(data), descriptors, running, channel)).encode()
-            )
+            answer = _answer(json.loads(data), descriptors, running, channel)
+            channel.send(json.dumps(answer).encode())
     finally:
         for pid in running:
             with contextlib.suppress(ProcessLookupError):
