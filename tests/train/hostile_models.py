@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
@@ -48,8 +49,10 @@ def edit(name: str, **changes: Any) -> Damage:
     return damage
 
 
-def config(**changes: Any) -> Damage:
-    return edit("config.json", **changes)
+config, adapter, rules = (
+    functools.partial(edit, name)
+    for name in ("config.json", "adapter_config.json", "tokenizer.json")
+)
 
 
 def write(name: str, content: str | bytes) -> Damage:
@@ -70,10 +73,6 @@ def templates(texts: dict[str, str]) -> Damage:
         edit("tokenizer_config.json", chat_template=named)(folder)
 
     return damage
-
-
-def adapter(**changes: Any) -> Damage:
-    return edit("adapter_config.json", **changes)
 
 
 def pipe(name: str) -> Damage:
@@ -122,10 +121,7 @@ def relabelled(folder: Path) -> None:
 
 
 def index(content: Any) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / "model.safetensors.index.json").write_text(json.dumps(content))
-
-    return damage
+    return write("model.safetensors.index.json", json.dumps(content))
 
 
 def pickled(name: str) -> Damage:
@@ -152,10 +148,6 @@ def bomb(folder: Path) -> None:
         for part in plain.namelist():
             packed.writestr(part, plain.read(part), compresslevel=1)
     (folder / "plain.pt").unlink()
-
-
-def rules(**parts: Any) -> Damage:
-    return edit("tokenizer.json", **parts)
 
 
 DOUBLED = {"type": "Replace", "pattern": {"String": "q"}, "content": "qq"}

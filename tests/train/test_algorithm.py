@@ -420,11 +420,6 @@ def test_every_function_has_a_name_that_the_config_takes_and_every_name_a_functi
     assert names("KLConfig", "estimator") == {*KL_ESTIMATORS, FULL}
 
 
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
-def test_a_single_token_weighs_1_and_none_divides_by_0(aggregation):
-    assert AGGREGATIONS[aggregation]([1], 9) == AGGREGATIONS[aggregation]([0], 9) == [1.0]
-
-
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
     config = KLConfig(beta=0.1, target=0.02, horizon=640)
     assert losses.adapted(0.1, 0.021, 64, config) == pytest.approx(0.1 * (1 + 0.05 * 0.1))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import torch
+from transformers import PreTrainedModel
 
 from .architectures import (
+    RULES,
     causal_types,
-    facts,
     masked_types,
     tiny_config,
+    tiny_masked,
+    tiny_model,
+    tokens,
 )
 
 # One of each sort: plain, windows by layer, chunks, top-k of an indexer, soft caps, sinks, ALiBi,
@@ -32,23 +39,45 @@ def test_sixty_of_every_third_type_have_a_tiny_config():
     assert sum(0 < each <= 128 for each in widths) >= 60
 
 
+@torch.no_grad()
+def logits(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    return model(input_ids=ids, use_cache=False).logits.float()
+
+
+def changes(model: PreTrainedModel, ids: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return how log-probs differ for other tokens, in nats."""
+    first, second = (logits(model, some).log_softmax(-1) for some in (ids, other))
+    return (first - second)[0].abs()
+
+
+@pytest.fixture
+def texts() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return tokens, the same with another last token, and the same with all others changed."""
+    ids, earlier = tokens(2, 24, seed=1).split(1)
+    earlier[:, -1] = ids[:, -1]
+    return ids, torch.cat([ids[:, :-1], ids[:, -2:-1]], dim=1), earlier
+
+
 @pytest.mark.parametrize("model_type", SORTS)
-def test_a_type_runs_and_an_earlier_token_changes_what_comes_next(model_type):
-    found = facts(model_type)
-    assert not found.reason
-    assert found.causal
-    assert found.effect > 0.1
-    assert 1 <= found.spread <= 5
-    assert found.bound == found.windowed
+def test_a_type_runs_and_an_earlier_token_changes_what_comes_next(model_type, texts):
+    model, wide = tiny_model(model_type), tiny_model(model_type, window=None)
+    ids, later, earlier = texts
+    assert changes(model, ids, later)[:-1].max() < 1e-4
+    assert changes(model, ids, earlier)[-1].mean() > 0.1
+    assert 1 <= logits(model, ids).std() <= 5
+    fields = vars(model.config.get_text_config(decoder=True))
+    windowed = any(re.fullmatch(RULES["window"]["fields"], n) and v for n, v in fields.items())
+    bound = (logits(model, ids) - logits(wide, ids))[0, -1].abs().max() > 1e-4
+    assert bound == windowed
 
 
 @pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "modernbert"])
-def test_a_masked_model_sees_both_directions(model_type):
+def test_a_masked_model_sees_both_directions(model_type, texts):
     assert model_type in masked_types()
-    found = facts(model_type, masked=True)
-    assert not found.reason
-    assert not found.causal
-    assert found.effect > 0.1
+    model = tiny_masked(model_type)
+    ids, later, earlier = texts
+    assert changes(model, ids, later)[:-1].max() > 1e-4
+    assert changes(model, ids, earlier)[-1].mean() > 0.1
 
 
 def test_all_sorts_of_layers_of_a_type_are_in_its_few_layers():
