@@ -373,10 +373,11 @@ def test_dead_groups_make_the_advantages_of_gdpo_at_most_twice_as_large(live, de
 
 
 def test_both_deviations_of_gdpo_have_the_configured_ddof():
-    """Worked by hand for one live group of two: 1 and -1 over their own deviation, then over that of the batch."""
+    """Worked by hand for one live group of two: 1 and -1 over their own deviation, then over that of the batch, or half that of the live."""
     own = 0.5 / math.sqrt(0.5)
-    for dead in (0, 1):
-        expected = own / math.sqrt(2 * own**2 / (2 * (1 + dead) - 1))
+    for dead in (0, 1, 7):
+        batch, live = (math.sqrt(2 * own**2 / (size - 1)) for size in (2 + 2 * dead, 2))
+        expected = own / max(batch, live / 2)
         assert batch_of(1, dead, ddof=1)[0].tolist() == pytest.approx([expected, -expected])
 
 
