@@ -32,7 +32,7 @@ from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 
-from .arrange import collate, rolled_out, tiny_policy
+from .arrange import rolled_out, tiny_policy
 from .tiny import save_tiny
 from .trained import make
 
