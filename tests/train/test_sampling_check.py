@@ -7,47 +7,32 @@ from typing import Any
 
 import pytest
 
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.folder import RunFolder
+from grpo_core import ConfigError, Trainer
 from grpo_core.runs.observer import Observer
 from grpo_core.train.compute import rows
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.ways import DecodingWay
-from grpo_core.train.trainer import Trainer
 
 from . import architectures
 from .arrange import run_config
 from .letters import Letters
+from .runs import Heard
 from .tiny import tiny_tokenizer
 
 
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
 def trainer(folder: Path, policy: Policy, observer: Observer) -> Trainer:
-    settings: dict[str, Any] = {
-        "model": {"dtype": "float32"},
-        "lora": {"enabled": False},
-        "optimizer": {"lr": 1e-6},
-        "kl": {"beta": 0.0},
-        "steps": 1,
-        "prompts_per_step": 2,
-        "group_size": 2,
-        "eval": {"tasks": 0},
-    }
-    return Trainer(
-        run_config(**settings),
-        Letters(),
-        folder=RunFolder(folder),
-        policy=policy,
-        observer=observer,
+    config = run_config(
+        model={"dtype": "float32"},
+        lora={"enabled": False},
+        optimizer={"lr": 1e-6},
+        kl={"beta": 0.0},
+        steps=1,
+        prompts_per_step=2,
+        group_size=2,
+        eval={"tasks": 0},
     )
+    return Trainer(config, Letters(), folder=folder, policy=policy, observer=observer)
 
 
 def blind_policy() -> Policy:
@@ -77,8 +62,8 @@ def test_a_wrong_sampler_is_replaced_by_the_slow_one_and_said(tmp_path: Path) ->
 
 
 def test_a_sampler_that_is_wrong_in_every_way_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     compute = rows.forward_padded
     monkeypatch.setattr(rows, "forward_padded", lambda *a, **k: compute(*a, **k) * 0.5)
     with pytest.raises(ConfigError, match="it did not draw"):

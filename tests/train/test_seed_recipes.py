@@ -39,9 +39,8 @@ PACKAGES = dict.fromkeys(BESIEGE, grpo_env_besiege) | {
 
 def given(name: str) -> tuple[str, dict]:
     """The comment that a recipe opens with, and its settings."""
-    text = (
-        Path(str(PACKAGES[name].__file__)).parent / f"{name if name in BESIEGE else 'recipe'}.toml"
-    ).read_text()
+    file = f"{name if name in BESIEGE else 'recipe'}.toml"
+    text = Path(str(PACKAGES[name].__file__)).with_name(file).read_text()
     return text.partition("\nenvironment")[0], tomllib.loads(text)
 
 
@@ -53,11 +52,8 @@ def test_a_recipe_states_what_it_repeats_and_where_it_differs(name):
     config = flat(read_config([], [name], {}, []))
     for section, values in settings.items():
         for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-            found = (
-                config[section][key]
-                if section in ("env", "weights")
-                else config[f"{section}.{key}" if key else section]
-            )
+            whole = section in ("env", "weights")
+            found = config[section][key] if whole else config[f"{section}.{key}".rstrip(".")]
             assert (list(found) if isinstance(value, list) else found) == value
 
 
@@ -72,18 +68,22 @@ def test_the_fizzbuzz_recipe_trains_so_many_weights_of_its_model():
         num_key_value_heads=2,
         tie_word_embeddings=True,
     )
+    lora = read_config([], ["fizzbuzz"], {}, []).lora
     with torch.device("meta"):
-        model = add_adapter(
-            Qwen2ForCausalLM(config),
-            read_config([], ["fizzbuzz"], {}, []).lora,
-            ModelSource("shape", "shape"),
-        )
+        model = add_adapter(Qwen2ForCausalLM(config), lora, ModelSource("shape", "shape"))
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     assert sum(size for size, trained in sizes if trained) == 8_798_208
     assert sum(size for size, _ in sizes) == 502_830_976
 
 
-SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set", "eval.tasks=2"]
+def steps_of(folder: Path, model: Path, *more: str) -> list[dict]:
+    """Train with a recipe, and return the lines of the steps."""
+    command = ["run", "--model", str(model), "--dtype", "float32", "--set", "eval.tasks=2", *more]
+    done = CliRunner().invoke(app, [*command, "--out", str(folder)])
+    assert done.exit_code == 0, done.output
+    lines = [line for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
+    assert all(line["verify/error_rate"] == 0 for line in lines)
+    return lines
 
 
 @pytest.mark.sampled(2)
@@ -96,96 +96,51 @@ SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set",
         ["gsm8k-xml"],
         *([name] for name in BESIEGE),
     ],
+    ids=" with ".join,
 )
 def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     if "fizzbuzz" in recipe and shutil.which("bwrap") is None:
         missing("needs bubblewrap")
-    names = [word for name in recipe for word in ("--recipe", name)]
-    more = {
-        "fizzbuzz": ["--set", "sandbox.name=bubblewrap"],
-        "gsm8k-xml": ["--set", "env.source=templates"],
-    }.get(recipe[0], [])
-    more += ["--set", "group_size=4", "--set", "env.prompt=short"] if recipe[0] in BESIEGE else []
-    done = CliRunner().invoke(
-        app,
-        ["run", *names, "--model", str(tiny_folder), *SMALL, *more, "--out", str(tmp_path / "run")],
-    )
-    assert done.exit_code == 0, done.output
-    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert all(line["verify/error_rate"] == 0 for line in lines)
+    own = {"fizzbuzz": "sandbox.name=bubblewrap", "gsm8k-xml": "env.source=templates"}
+    more = [word for name in recipe for word in ("--recipe", name)]
+    more += ["--set", own[recipe[0]]] if recipe[0] in own else []
+    more += words("--set group_size=4 --set env.prompt=short") if recipe[0] in BESIEGE else []
+    more += words("--steps 2 --max-new-tokens 8")
+    steps = steps_of(tmp_path / "run", tiny_folder, *more)
+    assert [line["step"] for line in steps] == [1, 2]
 
 
 @pytest.mark.slow
 def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulator_answers_in_between(
     tiny_folder, tmp_path
 ):
-    more = words(
-        "--steps 3 --set env.turns=2 --set group_size=4 --dtype float32 --set eval.tasks=2"
-    )
-    more += [
-        "--max-new-tokens",
-        "40",
-        "--set",
-        'sampling.stop=["e", "a", "C"]',
-    ]  # turns that end, as those of a real model do
-    command = [
-        *words(f"run --recipe besiege-small --model {tiny_folder}"),
-        *more,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    assert all(line["verify/error_rate"] == 0 for line in lines)
-    attempts = [
-        line
-        for line in RunFolder(tmp_path / "run").rollout_lines()
-        if line["key"]["split"] == "train"
-    ]
+    more = words("--recipe besiege-small --steps 3 --set env.turns=2 --set group_size=4")
+    more += words("--max-new-tokens 40 --set")
+    more.append('sampling.stop=["e", "a", "C"]')  # turns that end, as those of a real model do
+    steps = steps_of(tmp_path / "run", tiny_folder, *more)
+    assert [line["step"] for line in steps] == [1, 2, 3]
+    lines = RunFolder(tmp_path / "run").rollout_lines()
+    attempts = [line["messages"] for line in lines if line["key"]["split"] == "train"]
     assert len(attempts) == 3 * 8 * 4
-    edited = [attempt["messages"] for attempt in attempts if len(attempt["messages"]) > 1]
+    edited = [messages for messages in attempts if len(messages) > 1]
     assert len(edited) > len(attempts) / 2
-    assert all(
-        [message["role"] for message in messages] == ["assistant", "user", "assistant"]
-        for messages in edited
-    )
-    assert all("JSON" in messages[1]["content"] for messages in edited)
+    for messages in edited:
+        assert [message["role"] for message in messages] == ["assistant", "user", "assistant"]
+        assert "JSON" in messages[1]["content"]
 
 
 def test_two_steps_of_fill_in_train_a_tiny_masked_model_paid_by_a_tiny_scorer(tmp_path):
-    save_masked(tmp_path / "generator")
-    BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(
-        tmp_path / "judge"
-    )
-    masked_tokenizer().save_pretrained(tmp_path / "judge")
-    judge = [
-        "--set",
-        "judges.default.name=scorer",
-        "--set",
-        f"judges.default.settings.model={tmp_path / 'judge'}",
-    ]
-    more = [
-        *words("--steps 2 --dtype float32 --set eval.tasks=2 --set env.unit=character"),
-        *judge,
-    ]
-    command = [
-        *words(f"run --recipe fill-in --model {tmp_path / 'generator'}"),
-        *more,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert all(
-        line["verify/error_rate"] == 0 and line["sampling/kept_mass"] >= 0.95 for line in lines
-    )
-    measured = CliRunner().invoke(
-        app, ["eval", "--run", str(tmp_path / "run"), "--tasks", "3", "--samples", "2"]
-    )
+    generator, judge, run = (tmp_path / name for name in ("generator", "judge", "run"))
+    save_masked(generator)
+    shape = masked_model(dtype=torch.float32).config
+    BertForSequenceClassification(shape).save_pretrained(judge)
+    masked_tokenizer().save_pretrained(judge)
+    more = words("--recipe fill-in --steps 2 --set env.unit=character")
+    more += words("--set prompts_per_step=4 --set group_size=4")
+    more += words(f"--set judges.default.name=scorer --set judges.default.settings.model={judge}")
+    steps = steps_of(run, generator, *more)
+    assert [line["step"] for line in steps] == [1, 2]
+    assert all(line["sampling/kept_mass"] >= 0.95 for line in steps)
+    measured = CliRunner().invoke(app, words(f"eval --run {run} --tasks 3 --samples 2"))
     assert measured.exit_code == 0, measured.output
     assert "judge" in measured.stdout

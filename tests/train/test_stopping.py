@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from pathlib import Path
 from typing import Any
 
 import peft
@@ -13,16 +14,13 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.config.overrides import build_config
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
+from grpo_core import ConfigError, Reward, Rollout, Task, Trainer, Verdict, build_config
 from grpo_core.train.run.stopping import Best, Stopping
-from grpo_core.train.trainer import Trainer
 
 from .killing import killed
 from .letters import Letters
+from .runs import Heard, logged, small_settings, stop_after
+from .tiny import save_tiny
 
 
 class Growing(Letters):
@@ -35,17 +33,15 @@ class Growing(Letters):
         return Verdict({"share": Reward(self.paid)}, passed=False)
 
 
-class Listener(Observer):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    model = save_tiny(tmp_path_factory.mktemp("model") / "tiny")
+    return {**small_settings(model), "eval": {"tasks": 8}, "checkpoint": {"every": 0}}
 
 
-@pytest.fixture
-def settings(settings: dict[str, Any]) -> dict[str, Any]:
-    return {**settings, "steps": 60, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}
+def best_of(folder: Path) -> dict[str, Any]:
+    """What is known of the weights of the best evaluation."""
+    return json.loads((folder / "checkpoints" / "best" / "best.json").read_text())
 
 
 def stopping(**config: Any) -> Stopping:
@@ -57,41 +53,29 @@ def evaluated(step: int, reward: float) -> dict[str, float]:
 
 
 def test_a_run_ends_when_its_reward_is_reached_and_is_finished(settings, tmp_path):
-    observer = Listener()
-    trainer = Trainer(
-        build_config([{**settings, "stop": {"reward": 0.5}}]),
-        Letters(),
-        folder=tmp_path / "run",
-        observer=observer,
-    )
+    heard = Heard()
+    config = build_config([settings, {"steps": 60, "stop": {"reward": 0.3}}])
+    trainer = Trainer(config, Letters(), folder=tmp_path / "run", observer=heard)
     gains = trainer.run()
     assert 10 <= trainer.done < 60
-    rewards = [
-        line["reward/mean"]
-        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
-        if "reward/mean" in line
-    ]
-    assert sum(rewards[-10:]) / 10 >= 0.5 > sum(rewards[-11:-1]) / 10
+    rewards = logged(tmp_path / "run", "reward/mean")
+    assert sum(rewards[-10:]) / 10 >= 0.3
+    assert len(rewards) == 10 or sum(rewards[-11:-1]) / 10 < 0.3
     assert trainer.folder.finished
     assert gains["reward"].mean > 0
-    assert any("stop.reward=0.5" in text for text in observer.said)
-    assert "stop.reward=0.5" in (tmp_path / "run" / "log.txt").read_text()
+    assert heard.about("stop.reward=0.3")
+    assert "stop.reward=0.3" in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_path, tiny_folder):
-    config = build_config([{**settings, "steps": 12, "eval": {"tasks": 16, "every": 3}}])
+def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_path):
+    config = build_config([settings, {"steps": 6, "eval": {"every": 2}}])
     Trainer(config, Letters(), folder=tmp_path / "run").run()
-    scores = {
-        line["step"]: line["eval/reward/mean"]
-        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
-        if "eval/reward/mean" in line
+    scores = logged(tmp_path / "run", "eval/reward/mean")
+    assert best_of(tmp_path / "run") == {
+        "step": 2 * scores.index(max(scores)),
+        "reward": max(scores),
     }
-    best = json.loads((tmp_path / "run" / "checkpoints" / "best" / "best.json").read_text())
-    assert best == {
-        "step": max(scores, key=lambda step: scores[step]),
-        "reward": max(scores.values()),
-    }
-    base = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder)
+    base = transformers.AutoModelForCausalLM.from_pretrained(settings["model"]["name"])
     assert peft.PeftModel.from_pretrained(base, tmp_path / "run" / "checkpoints" / "best")
 
 
@@ -99,87 +83,63 @@ def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_
     settings, tmp_path
 ):
     """Killed after an evaluation behind the last checkpoint, which was the best so far."""
-
     more = {"steps": 8, "eval": {"tasks": 32, "every": 2}, "checkpoint": {"every": 4}}
+    config = build_config([settings, more])
     with killed(tmp_path / "run", step=7) as observer:
-        Trainer(
-            build_config([settings, more]), Letters(), folder=tmp_path / "run", observer=observer
-        ).run()
-    file = tmp_path / "run" / "checkpoints" / "best" / "best.json"
-    cut = json.loads(file.read_text())
-    assert cut["step"] == 6
-    observer = Listener()
-    trainer = Trainer.resumed(
-        tmp_path / "run", Letters(), changes={"optimizer.lr": 0.0}, observer=observer
-    )
-    best = json.loads(file.read_text())
+        Trainer(config, Letters(), folder=tmp_path / "run", observer=observer).run()
+    assert best_of(tmp_path / "run")["step"] == 6
+    heard, changes = Heard(), {"optimizer.lr": 0.0}
+    trainer = Trainer.resumed(tmp_path / "run", Letters(), changes=changes, observer=heard)
+    best, folder = best_of(tmp_path / "run"), tmp_path / "run" / "checkpoints" / "best"
     assert best["step"] == 4
-    saved = load_file(file.parent / "adapter_model.safetensors")
-    trained = {
-        name.replace(".default", ""): value for name, value in trainer.actor.policy.trainable()
-    }
+    saved = load_file(folder / "adapter_model.safetensors")
+    trained = {name.replace(".default", ""): v for name, v in trainer.actor.policy.trainable()}
     assert saved.keys() == trained.keys()
     assert all(torch.equal(saved[name], trained[name]) for name in saved)
     trainer.run()
-    assert json.loads(file.read_text()) == best
-    assert any(
-        f"highest after step 4 ({best['reward']:.3f}); those weights are in {file.parent}" in text
-        for text in observer.said
-    )
+    assert best_of(tmp_path / "run") == best
+    where = f"highest after step 4 ({best['reward']:.3f}); those weights are in {folder}"
+    assert heard.about(where)
 
 
 def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
     """The run was killed behind a better evaluation, whose weights took the place of the best ones that are known after the resume."""
     more = {
         "steps": 6,
-        "eval": {"tasks": 32, "every": 2},
+        "eval": {"every": 2},
         "checkpoint": {"every": 3},
         "verify": {"cache": "off"},
     }
     trainer = Trainer(build_config([settings, more]), Growing(), folder=tmp_path / "run")
-    trainer.observer.step = lambda number, total, metrics: (
-        trainer.request_stop() if number == 5 else None
-    )
+    stop_after(trainer, 5)
     trainer.run()
-    best = tmp_path / "run" / "checkpoints" / "best"
-    assert json.loads((best / "best.json").read_text())["step"] == 4
-    shutil.rmtree(
-        tmp_path / "run" / "checkpoints" / "step-000005"
-    )  # as if it had been killed in step 5
-    observer, worse = Listener(), Growing()
+    assert best_of(tmp_path / "run")["step"] == 4
+    # As if it had been killed in step 5.
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000005")
+    heard, worse = Heard(), Growing()
     worse.by = 0.0
-    Trainer.resumed(tmp_path / "run", worse, observer=observer).run()
-    (said,) = [text for text in observer.said if "was highest" in text]
+    Trainer.resumed(tmp_path / "run", worse, observer=heard).run()
+    (said,) = heard.about("was highest")
     assert said.startswith("the held-out reward was highest after step 2")
     assert "weights" not in said
-    assert not best.exists()
+    assert not (tmp_path / "run" / "checkpoints" / "best").exists()
 
 
 def test_patience_counts_evaluations_that_are_no_better():
     rule = stopping(stop={"patience": 2}, eval={"every": 5})
-    assert [
-        rule.look(evaluated(step, reward))
-        for step, reward in ((0, 0.1), (5, 0.3), (10, 0.3), (15, 0.4), (20, 0.2))
-    ] == [None] * 5
-    assert (
-        rule.look(evaluated(25, 0.4))
-        == "2 evaluations in a row were no better than 0.400 after step 15"
-    )
+    rewards = (0.1, 0.3, 0.3, 0.4, 0.2)
+    assert not any(rule.look(evaluated(5 * place, r)) for place, r in enumerate(rewards))
+    reason = "2 evaluations in a row were no better than 0.400 after step 15"
+    assert rule.look(evaluated(25, 0.4)) == reason
     assert rule.best == Best(15, 0.4)
 
 
 def test_the_kl_stops_a_run_only_as_a_mean_over_several_steps():
     rule = stopping(stop={"max_kl": 1.0})
-    reasons = [
-        rule.look({"step": i, "kl": kl, "reward/mean": 0.0})
-        for i, kl in enumerate([0, 0, 0, 4, 0, 0.9, 0.2], 1)
-    ]
-    assert reasons[:5] == [None] * 5
-    assert reasons[5] is None
-    assert (
-        rule.look({"step": 8, "kl": 1.0, "reward/mean": 0.0})
-        == "the KL to the reference was 1.22 over 5 steps, above stop.max_kl=1"
-    )
+    looks = enumerate([0, 0, 0, 4, 0, 0.9, 0.2, 1.0], 1)
+    *before, reason = [rule.look({"step": i, "kl": kl, "reward/mean": 0.0}) for i, kl in looks]
+    assert before[:6] == [None] * 6
+    assert reason == "the KL to the reference was 1.22 over 5 steps, above stop.max_kl=1"
 
 
 def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
@@ -191,52 +151,28 @@ def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
 
 def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
     """Stopped in a step that an evaluation follows: the resumed run evaluates it, and loses patience when the whole one does."""
-    config = build_config(
-        [
-            {
-                **settings,
-                "steps": 30,
-                "eval": {"tasks": 16, "every": 3},
-                "stop": {"patience": 2},
-                "optimizer": {"lr": 0.0},
-            }
-        ]
-    )
+    more = {"steps": 30, "eval": {"every": 3}, "stop": {"patience": 2}, "optimizer": {"lr": 0.0}}
+    config = build_config([settings, more])
     whole = Trainer(config, Letters(), folder=tmp_path / "whole")
     whole.run()
     assert whole.done == 6  # without learning no evaluation is better than the first
-
-    class StopAtThree(Observer):
-        trainer: Trainer
-
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 3:
-                self.trainer.request_stop()
-
-    observer = StopAtThree()
-    observer.trainer = Trainer(config, Letters(), folder=tmp_path / "parts", observer=observer)
-    observer.trainer.run()
+    parts = Trainer(config, Letters(), folder=tmp_path / "parts")
+    stop_after(parts, 3)
+    parts.run()
+    assert not parts.folder.finished
     again = Trainer.resumed(tmp_path / "parts", Letters())
     assert again.done == 3
     again.run()
     assert again.done == whole.done
-    logs = [
-        [
-            line["step"]
-            for line in read_lines(tmp_path / name / "metrics.jsonl")
-            if "eval/reward/mean" in line
-        ]
-        for name in ("parts", "whole")
-    ]
-    assert logs[0] == logs[1] == [0, 3, 6]
+    assert again.folder.finished
+    for name in ("whole", "parts"):
+        assert len(logged(tmp_path / name, "eval/reward/mean")) == 3
 
 
 def test_an_evaluation_of_which_nothing_could_be_judged_is_none():
     rule = stopping(stop={"patience": 1}, eval={"every": 5})
-    assert [
-        rule.look(evaluated(step, reward))
-        for step, reward in ((0, math.nan), (5, 0.3), (10, math.nan), (15, 0.6))
-    ] == [None] * 4
+    rewards = (math.nan, 0.3, math.nan, 0.6)
+    assert not any(rule.look(evaluated(5 * place, r)) for place, r in enumerate(rewards))
     assert rule.best == Best(15, 0.6)
 
 

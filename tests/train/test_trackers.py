@@ -11,29 +11,17 @@ import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grpo_core.config.overrides import build_config
-from grpo_core.protocol.errors import ConfigError, MissingExtraError
+from grpo_core import ConfigError, MissingExtraError, Trainer, build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
-from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
+from .runs import Heard
 
 
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
-def run(settings: dict[str, Any], folder: Path, names: str, **more: Any) -> Heard:
+def run(settings: dict[str, Any], folder: Path, names: str) -> Heard:
     heard = Heard()
-    config = build_config(
-        [settings, {"steps": 3, "eval": {"tasks": 4}, "log": {"trackers": names}, **more}]
-    )
-    Trainer(config, Letters(), folder=folder, observer=heard).run()
+    more = {"steps": 3, "group_size": 2, "eval": {"tasks": 4}, "log": {"trackers": names}}
+    Trainer(build_config([settings, more]), Letters(), folder=folder, observer=heard).run()
     return heard
 
 
@@ -55,38 +43,32 @@ def test_tensorboard_holds_what_the_log_holds_and_the_settings(settings, tmp_pat
     assert "optimizer.lr: 0.01" in settings_file.read_text()
 
 
-def test_wandb_keeps_the_run_without_a_network(settings, tmp_path, monkeypatch):
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    assert not any(
-        "wandb" in warning for warning in run(settings, tmp_path / "run", "wandb").warnings
-    )
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_keeps_the_run_without_a_network(settings, tmp_path):
+    heard = run(settings, tmp_path / "run", "wandb")
+    assert not any("wandb" in warning for warning in heard.warnings)
     # accelerate up to 1.10 opens a run again to add its settings: one id, and so one run, in two files.
     *_, file = files = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len({file.name for file in files}) == 1
-    wanted = [
-        b"reward/mean",
-        *(
-            json.dumps(value).encode()
-            for value in metrics(tmp_path / "run", "reward/mean").values()
-        ),
-    ]
-    deadline = (
-        time.monotonic() + 60
-    )  # wandb's own process writes, and on a busy machine may end later than the run
-    while not all(
-        record in file.read_bytes() for record in wanted
-    ):  # records of a name and its value as JSON
+    # Records of a name and its value as JSON. wandb's own process writes, and may end later than the run.
+    values = metrics(tmp_path / "run", "reward/mean").values()
+    wanted = [b"reward/mean", *(json.dumps(value).encode() for value in values)]
+    deadline = time.monotonic() + 60
+    while not all(record in file.read_bytes() for record in wanted):
         assert time.monotonic() < deadline, file.read_bytes()
         time.sleep(0.1)
 
 
+@pytest.mark.usefixtures("offline")
 def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
     settings, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-
     def full(*_: object, **__: object) -> None:
         raise OSError("no space left on the server")
 
@@ -95,9 +77,8 @@ def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
     (warning,) = [warning for warning in heard.warnings if "wandb" in warning]
     assert "the tracker 'wandb' failed in EvaluationEnded" in warning
     assert "no space left on the server" in warning
-    assert (
-        len(EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload().Scalars("loss")) == 3
-    )
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert len(events.Scalars("loss")) == 3
 
 
 def test_one_that_is_not_installed_or_known_is_refused_before_anything_is_written(
@@ -106,8 +87,7 @@ def test_one_that_is_not_installed_or_known_is_refused_before_anything_is_writte
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"log\.trackers=mlflow.*grpo-core\[trackers\]"):
         run(settings, tmp_path / "run", "mlflow")
-    with pytest.raises(
-        ConfigError, match=r"it has to be tensorboard, wandb, mlflow, trackio or plugin:NAME"
-    ):
+    known = "it has to be tensorboard, wandb, mlflow, trackio or plugin:NAME"
+    with pytest.raises(ConfigError, match=known):
         run(settings, tmp_path / "run", "tensorbord")
     assert not (tmp_path / "run").exists()

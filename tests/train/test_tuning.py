@@ -12,23 +12,15 @@ import torch
 from grpo_core.config.overrides import build_config, find_setting, nested
 from grpo_core.config.sizes import DEVICE_SIZES as KEYS
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.tuning import CPU, Tuning, gpu_tuning, tuning_of
 from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
+from .runs import Heard
 
 GIB = 2**30
-
-
-class Listener(Observer):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def sizes(tuning: Tuning) -> tuple[int, ...]:
@@ -45,13 +37,16 @@ def sizes(tuning: Tuning) -> tuple[int, ...]:
     ],
 )
 def test_the_sizes_of_a_gpu_follow_its_memory_and_the_model(gib, weights, expected) -> None:
-    assert sizes(gpu_tuning(gib * GIB, weights=weights)) == expected
+    tuning = gpu_tuning(gib * GIB, weights=weights)
+    assert sizes(tuning) == expected
+    assert tuning.cuda_graphs
 
 
 def test_a_device_that_is_no_cuda_device_has_the_sizes_of_a_cpu() -> None:
     for name in ("cpu", "mps"):
         assert tuning_of(torch.device(name), weights=1) is CPU
     assert sizes(CPU) == (256, 4096, 2048, 64)
+    assert not CPU.cuda_graphs
 
 
 def test_the_settings_explain_the_rule() -> None:
@@ -90,17 +85,14 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_steps_are_recorded_by_default_on_a_gpu_alone() -> None:
-    assert gpu_tuning(80 * GIB, weights=1).cuda_graphs
-    assert not CPU.cuda_graphs
-
-
-def trained(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Listener]:
-    listener = Listener()
-    config = build_config([{**settings, "steps": 2}, nested(changes)])
-    trainer = Trainer(config, Letters(), folder=folder, observer=listener)
+def trained(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Heard]:
+    heard = Heard()
+    config = build_config(
+        [{**settings, "steps": 1, "group_size": 2, "eval": {"tasks": 2}}, nested(changes)]
+    )
+    trainer = Trainer(config, Letters(), folder=folder, observer=heard)
     trainer.run()
-    return trainer, listener
+    return trainer, heard
 
 
 def recorded(folder: Path) -> tuple[int, ...]:
@@ -109,17 +101,17 @@ def recorded(folder: Path) -> tuple[int, ...]:
 
 
 def test_a_run_records_the_sizes_of_a_cpu_and_says_nothing(settings, tmp_path: Path) -> None:
-    _, listener = trained(settings, tmp_path / "run")
+    _, heard = trained(settings, tmp_path / "run")
     assert recorded(tmp_path / "run") == sizes(CPU)
-    assert not [text for text in listener.said if "max_rows" in text]
+    assert not [text for text in heard.texts if "max_rows" in text]
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_on_a_gpu_a_run_records_its_sizes_and_says_so(settings, tmp_path: Path) -> None:
-    trainer, listener = trained(settings, tmp_path / "run")
+    trainer, heard = trained(settings, tmp_path / "run")
     assert recorded(tmp_path / "run") == (1024, 20480, 32768, 1024)
     assert trainer.actor.policy.logits_bytes == 2**30
-    (line,) = [text for text in listener.said if "max_rows" in text]
+    (line,) = [text for text in heard.texts if "max_rows" in text]
     assert "sampling.max_rows=1024" in line
     assert "the device's default" in line
 
@@ -128,17 +120,17 @@ def test_on_a_gpu_a_run_records_its_sizes_and_says_so(settings, tmp_path: Path) 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_a_setting_that_the_user_gives_wins(settings, tmp_path: Path) -> None:
     given = dict(zip(KEYS, (5, 1, 60, 0), strict=True))
-    trainer, listener = trained(settings, tmp_path / "run", **given)
+    trainer, heard = trained(settings, tmp_path / "run", **given)
     assert recorded(tmp_path / "run") == (5, 1, 60, 0)
     assert trainer.actor.policy.logits_bytes == 0
-    assert not [text for text in listener.said if "max_rows" in text]
+    assert not [text for text in heard.texts if "max_rows" in text]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
-    settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request, gpu: bool
-) -> None:
+    settings, tmp_path, monkeypatch, request, gpu
+):
     if gpu:
         request.getfixturevalue("on_a_gpu")
     sampled: list[int] = []

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import Alarm, Message
-from grpo_core.config.overrides import build_config
+from grpo_core import Alarm, Message, Trainer, build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch, alarm_signs
-from grpo_core.train.trainer import Trainer
 from grpo_env_fillin.env import FillIn
 
 from .letters import Letters
+from .runs import Heard
 
 README = Path(__file__).parents[2] / "grpo_core" / "train" / "README.md"
 HEALTHY = {
@@ -50,10 +48,7 @@ SICK = {
     ),
     "format learned, answers not": ({"reward/format": 0.97}, "weights"),
     "reward without contrast": ({"reward/constant_share": 0.9}, "weights"),
-    "env/judge/over_reference": (
-        {"env/judge/over_reference": 0.6},
-        "higher than the original text",
-    ),
+    "env/judge/over_reference": ({"env/judge/over_reference": 0.6}, "higher than the original"),
     "completions shrink": ({"completion_length/mean": 30.0}, "loss.aggregation"),
 }
 
@@ -78,6 +73,12 @@ def test_a_sign_is_said_once_after_its_patience_and_again_only_after_it_went_awa
     assert sum(len(watch.look({**HEALTHY, **changed})) for _ in range(2 * WINDOW)) == 1
 
 
+def moved(course: dict[str, tuple[float, float]], step: int) -> dict[str, float]:
+    """Return metrics that go from one value to another in 40 steps."""
+    share = min(1.0, step / 40)
+    return {name: first + (last - first) * share for name, (first, last) in course.items()}
+
+
 def test_what_a_solved_task_looks_like_is_no_sign():
     watch = Watch()
     for _ in range(START):
@@ -89,24 +90,16 @@ def test_what_a_solved_task_looks_like_is_no_sign():
         "reward/constant_share": 0.9,
         "reward/format": 1.0,
     }
+    course = {name: (HEALTHY[name], value) for name, value in solved.items()}
     for step in range(100):
-        risen = {
-            name: value + (solved.get(name, value) - value) * min(1.0, step / 40)
-            for name, value in HEALTHY.items()
-        }
-        assert watch.look(risen) == []
+        assert watch.look({**HEALTHY, **moved(course, step)}) == []
 
 
 def said_of(course: dict[str, tuple[float, float]]) -> list[tuple[int, str]]:
-    """Return what is said, and when, while metrics go from one value to another in 40 steps."""
-    watch, said = Watch(), []
-    for step in range(100):
-        moved = {
-            name: first + (last - first) * min(1.0, step / 40)
-            for name, (first, last) in course.items()
-        }
-        said += [(step, text) for text in watch.look({**HEALTHY, **moved})]
-    return said
+    """Return what is said, and when, while metrics change."""
+    watch = Watch()
+    looks = [(step, watch.look({**HEALTHY, **moved(course, step)})) for step in range(100)]
+    return [(step, text) for step, texts in looks for text in texts]
 
 
 def test_entropy_that_falls_is_said_early_if_little_was_learned_for_it():
@@ -127,27 +120,14 @@ def test_groups_that_die_out_are_said_with_their_share_unless_most_tasks_pass():
 def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselves():
     """Beside one that is solved, and would hide the other in the means over all attempts."""
     watch = Watch()
-    solved = {
-        "reward/format": 1.0,
-        "reward/exact": 1.0,
-        "reward/constant_share": 1.0,
-        "pass_rate": 1.0,
-    }
+    names = ("reward/format", "reward/exact", "reward/constant_share", "pass_rate")
     sick = {"reward/format": 0.97, "reward/constant_share": 0.9}
+    common = {name: value for name, value in HEALTHY.items() if name not in names}
+    common |= {"pass_rate": 0.95} | {f"easy/{name}": 1.0 for name in names}
     said: list[str] = []
     for step in range(START + 3 * WINDOW):
-        line = {
-            name: value
-            for name, value in HEALTHY.items()
-            if name not in ("reward/format", "reward/exact", "reward/constant_share")
-        }
-        own = {name: HEALTHY[name] for name in solved}
-        line |= {f"easy/{name}": value for name, value in solved.items()}
-        line |= {
-            f"hard/{name}": value
-            for name, value in (own | (sick if step >= START + WINDOW else {})).items()
-        }
-        said += watch.look({**line, "pass_rate": 0.95})
+        own = HEALTHY | (sick if step >= START + WINDOW else {})
+        said += watch.look(common | {f"hard/{name}": own[name] for name in names})
     form, contrast = said
     assert form.startswith(
         "hard/reward/format rose to where nothing is left to gain while the pass rate stayed at 20%"
@@ -158,19 +138,12 @@ def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselve
 def test_a_sign_of_one_environment_is_said_beside_that_of_another_and_counts_the_steps_that_it_was_asked_in():
     """The first has it from the start, the second later, and has no tasks in every second step."""
     watch = Watch()
+    common = {name: value for name, value in HEALTHY.items() if name != "reward/constant_share"}
+    common |= {"first/reward/constant_share": 0.9, "first/pass_rate": 0.2}
     said: list[tuple[int, str]] = []
     for step in range(100):
-        line: dict[str, float] = {
-            name: value for name, value in HEALTHY.items() if not name.startswith("reward/constant")
-        }
-        line |= {
-            "first/reward/constant_share": 0.9,
-            "first/pass_rate": 0.2,
-            "second/pass_rate": 0.2 if step % 2 else math.nan,
-        }
-        line |= {
-            "second/reward/constant_share": (0.85 if step >= 40 else 0.1) if step % 2 else math.nan
-        }
+        share, rate = (0.85 if step >= 40 else 0.1, 0.2) if step % 2 else (math.nan, math.nan)
+        line = {**common, "second/reward/constant_share": share, "second/pass_rate": rate}
         said += [(step, text) for text in watch.look(line)]
     (first, about_first), (second, about_second) = said
     assert about_first.startswith("90% (first) of the reward comes from parts")
@@ -194,18 +167,6 @@ def test_an_alarm_with_a_mistake_in_its_advice_is_refused_where_it_is_written():
         Alarm("height", 1.0, "{valeu} is too high")
 
 
-def test_a_run_warns_of_what_its_environment_declares(settings, tmp_path):
-    class Alarmed(Letters):
-        alarms = (Alarm("height", 1.0, "{value:.1f} is too high"),)
-
-        def verify(self, task, rollout):
-            return replace(super().verify(task, rollout), metrics={"height": 2.0})
-
-    config = {**settings, "eval": {"tasks": 0}, "steps": 10, "sampling": {"max_new_tokens": 2}}
-    Trainer(build_config([config]), Alarmed(), folder=tmp_path / "run").run()
-    assert "2.0 is too high" in (tmp_path / "run" / "log.txt").read_text()
-
-
 def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
     watch = Watch()
     assert [len(watch.look({**HEALTHY, "kl": 1.5})) for _ in range(4)] == [0, 0, 1, 0]
@@ -217,18 +178,12 @@ def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
 @pytest.mark.slow
 def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     """A policy that writes six letters, a or b, learns to write a."""
-    rng = random.Random(0)
-    rows = [
-        {"prompt": f"letters {i}:", "completion": "".join(rng.choices("ab", k=6))}
-        for i in range(400)
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rng, data = random.Random(0), tmp_path / "rows.jsonl"
+    texts = ["".join(rng.choices("ab", k=6)) for _ in range(400)]
+    rows = [{"prompt": f"letters {i}:", "completion": text} for i, text in enumerate(texts)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = {**settings, "eval": {"tasks": 0}, "sampling": {"max_new_tokens": 16}}
-    warm = {
-        "method": "sft",
-        "steps": 40,
-        "sft": {"data": str(tmp_path / "rows.jsonl"), "batch_size": 16},
-    }
+    warm = {"method": "sft", "steps": 40, "sft": {"data": str(data), "batch_size": 16}}
     Trainer(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
     run = {"model": {"name": str(tmp_path / "warm")}, "optimizer": {"lr": 0.002}, "steps": 60}
     Trainer(build_config([common, run]), Letters(), folder=tmp_path / "run").run()
@@ -236,9 +191,8 @@ def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     assert lines[0]["reward/mean"] < 0.6 < 0.8 < lines[-1]["reward/mean"]
     assert "warning" not in (tmp_path / "run" / "log.txt").read_text()
     assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
-    assert lines[-1]["kl/sequence"] == pytest.approx(
-        lines[-1]["kl"] * lines[-1]["completion_length/mean"]
-    )
+    in_all = lines[-1]["kl"] * lines[-1]["completion_length/mean"]
+    assert lines[-1]["kl/sequence"] == pytest.approx(in_all)
 
 
 def test_the_documentation_names_every_sign():
@@ -252,16 +206,11 @@ def test_the_documentation_names_every_sign():
         assert documented[sign.name] == (sign.metric, sign.threshold)
 
 
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
 class Tooled(Letters):
+    """Offers a tool, without a word of it in its prompt, and declares an alarm that comes at once."""
+
     max_turns = 2
+    alarms = (Alarm("height", 1.0, "{value:.1f} is too high"),)
 
     def tools(self):
         def look_up(word: str) -> str:
@@ -272,16 +221,28 @@ class Tooled(Letters):
     def task(self, key):
         return replace(super().task(key), prompt=(Message("user", "aaa"),))
 
+    def verify(self, task, rollout):
+        return replace(super().verify(task, rollout), metrics={"height": 2.0})
 
-def test_a_warning_before_the_first_step_is_said_once_and_stands_in_the_log(settings, tmp_path):
+
+def test_warnings_before_the_first_step_and_of_the_environment_are_said_once_and_stand_in_the_log(
+    settings, tmp_path
+):
     heard = Heard()
-    more = {"steps": 1, "eval": {"tasks": 2}, "lora": {"enabled": False}}
-    config = build_config([settings, more])
-    trainer = Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard)
-    trainer.run()
-    template = [text for text in heard.warnings if "no place for tools" in text]
-    rate = [text for text in heard.warnings if "optimizer.lr=0.01 suits LoRA" in text]
-    assert (len(template), len(rate)) == (1, 1)
+    more = {"steps": 10, "group_size": 2, "eval": {"tasks": 0}, "lora": {"enabled": False}}
+    config = build_config([settings, more, {"sampling": {"max_new_tokens": 2}}])
+    Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard).run()
     log = (tmp_path / "run" / "log.txt").read_text()
-    for text in (*template, *rate):
+    for words in ("no place for tools", "optimizer.lr=0.01 suits LoRA"):
+        (text,) = [text for text in heard.warnings if words in text]
         assert log.count(f"warning, step 0: {text}\n") == 1
+    assert log.count("2.0 is too high") == 1
+
+
+def test_tools_that_the_chat_template_shows_are_not_warned_about(settings, tmp_path):
+    shows = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+    model = {**settings["model"], "chat_template": shows}
+    heard = Heard()
+    config = build_config([settings, {"model": model, "steps": 1, "eval": {"tasks": 0}}])
+    Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard).run()
+    assert not [text for text in heard.warnings if "no place for tools" in text]
