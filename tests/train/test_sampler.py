@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config.settings import SamplingConfig
-from grpo_core.protocol.sampler import Request, SamplingParams
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import Message, Segment, Task, TaskKey
 from grpo_core.train.compute import recorded
 from grpo_core.train.compute.batch import Row
@@ -29,7 +30,8 @@ from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.draws import Draws
 
 from . import architectures
-from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
+from .arrange import CPU, micro_batches, rolled_out, run_config, tiny_policy
+from .arrange import sampled as sample
 from .tiny import tiny_model, tiny_tokenizer
 
 
@@ -47,9 +49,6 @@ def prompts(count: int, *, seed: int = 0) -> list[tuple[int, ...]]:
     ]
 
 
-sample = sampled
-
-
 def requests_for(prefixes: list[tuple[int, ...]], count: int, *, length: int = 12) -> list[Request]:
     return [
         Request(
@@ -61,9 +60,67 @@ def requests_for(prefixes: list[tuple[int, ...]], count: int, *, length: int = 1
     ]
 
 
+@contextmanager
+def watched(policy: Policy, look: Callable[[dict[str, Any]], Any]) -> Iterator[list[Any]]:
+    """Yield a list that gets what `look` sees in the arguments of each forward pass."""
+    seen: list[Any] = []
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(look(kwargs)), with_kwargs=True
+    )
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def shape(kwargs: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(kwargs["input_ids"].shape)
+
+
+def numel(kwargs: dict[str, Any]) -> int:
+    return int(kwargs["input_ids"].numel())
+
+
+def decoded(kwargs: dict[str, Any]) -> int:
+    """Return the places for lines of a pass that decodes; 0 for prompts."""
+    cache = kwargs.get("cache") or kwargs["past_key_values"]
+    return numel(kwargs) if cache.get_seq_length() else 0
+
+
+def assert_same(found: list[Completion], expected: list[Completion], *, near: float = 1e-9) -> None:
+    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=near)
+        assert ours.finish == theirs.finish
+
+
+def randomize(model: torch.nn.Module, *kinds: str) -> None:
+    """Give an adapter, which begins as nothing, and what else is named random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if any(kind in name for kind in ("lora_B", *kinds)):
+                parameter.normal_(std=0.5, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    """Four attempts at each of five prompts, which end after 1 to 30 tokens."""
+    return requests_for(prompts(5), 4, length=30)
+
+
+@pytest.fixture(scope="module")
+def together(policy: Policy, requests: list[Request]) -> list[Completion]:
+    """What all of them together give."""
+    completions = sample(policy, requests)
+    assert len({len(c.token_ids) for c in completions}) > 2, "no row finished early"
+    return completions
+
+
 def test_greedy_tokens_equal_those_of_generate(policy):
-    found = sample(policy, requests_for(prompts(6), 2, length=24), temperature=0.0)
-    for request, completion in zip(requests_for(prompts(6), 2, length=24), found, strict=True):
+    requests = requests_for(prompts(4), 2, length=24)
+    found = sample(policy, requests, temperature=0.0)
+    for request, *completions in zip(requests[::2], found[::2], found[1::2], strict=True):
         ids = torch.tensor([request.prefix])
         expected = policy.model.generate(
             input_ids=ids,
@@ -73,20 +130,15 @@ def test_greedy_tokens_equal_those_of_generate(policy):
             pad_token_id=policy.pad_id,
             eos_token_id=list(policy.end_ids),
         )
-        assert list(completion.token_ids) == expected[0, len(request.prefix) :].tolist()
+        for completion in completions:
+            assert list(completion.token_ids) == expected[0, len(request.prefix) :].tolist()
 
 
-@pytest.mark.sampled(1)
-def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
-    requests = requests_for(prompts(5), 4, length=30)
-    together = sample(policy, requests)
-    assert len({len(c.token_ids) for c in together}) > 2, (
-        "no row finished early, so nothing was dropped"
-    )
-    for request, completion in zip(requests, together, strict=True):
-        alone = sample(policy, [request])[0]
-        assert alone.token_ids == completion.token_ids
-        assert alone.logprobs == pytest.approx(completion.logprobs, abs=1e-9)
+def test_a_request_alone_gets_what_it_gets_among_others_that_end_before_it(
+    policy, requests, together
+):
+    for place in range(1, 20, 5):
+        assert_same(sample(policy, [requests[place]]), [together[place]])
 
 
 @pytest.mark.parametrize("room", [4, 256])
@@ -98,60 +150,32 @@ def test_a_fixed_cache_changes_nothing(monkeypatch: pytest.MonkeyPatch, room: in
     requests = [*long, *short]
     plain = sample(policy, requests)
     assert len({len(completion.token_ids) for completion in plain}) > 2
-    widths: set[tuple[int, ...]] = set()
-    hook = policy.model.register_forward_pre_hook(
-        lambda _, args, kwargs: widths.add(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    try:
-        fixed = sampled(policy, requests, cuda_graphs=True)
-    finally:
-        hook.remove()
+    with watched(policy, shape) as widths:
+        fixed = sample(policy, requests, cuda_graphs=True)
     assert (20, 1) in widths  # each row has a cache of its own
     assert any(rows <= 10 for rows, new in widths if new == 1)  # and those that end leave
-    for before, after in zip(plain, fixed, strict=True):
-        assert after.token_ids == before.token_ids
-        assert after.logprobs == pytest.approx(before.logprobs, abs=1e-6)
-        assert after.finish == before.finish
+    assert_same(fixed, plain, near=1e-6)
 
 
 def test_completions_are_computed_once_until_they_part(policy):
     """The tokens of each forward pass: two for two prompts as long as all say the same, more when they part."""
-    counts: list[int] = []
-    hook = policy.model.register_forward_pre_hook(
-        lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
-    try:
-        same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
-        together, counts[:] = counts[1:], []
-        different = sample(policy, requests_for(prompts(2), 8), temperature=2.0)
-    finally:
-        hook.remove()
+    requests = requests_for(prompts(2), 8)
+    with watched(policy, numel) as while_equal:
+        same = sample(policy, requests, temperature=0.0)
+    with watched(policy, numel) as when_parted:
+        different = sample(policy, requests, temperature=2.0)
     assert len({tuple(c.token_ids) for c in same}) == 2
-    assert together
-    assert set(together) <= {1, 2}
-    assert (
-        len(
-            {
-                (r.prefix, *c.token_ids[:2])
-                for r, c in zip(requests_for(prompts(2), 8), different, strict=True)
-            }
-        )
-        > 8
-    )
-    assert max(counts[1:]) > 8
+    assert set(while_equal[1:]) in ({2}, {1, 2})
+    both = zip(requests, different, strict=True)
+    assert len({(request.prefix, *c.token_ids[:2]) for request, c in both}) > 8
+    assert max(when_parted[1:]) > 8
 
 
 def test_prompts_are_computed_once(policy):
     """Two prompts of 9 common tokens: 9 and what is left of each; padded copies where there is no mask."""
-    counts: list[int] = []
-    hook = policy.model.register_forward_pre_hook(
-        lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
     first, second = prompts(2)
-    try:
+    with watched(policy, numel) as counts:
         sample(policy, requests_for([first, second], 8, length=1))
-    finally:
-        hook.remove()
     rest = [len(first) - 9, len(second) - 9]
     assert counts == ([9 + sum(rest)] if policy.shared_prefix else [2 * (9 + max(rest))])
 
@@ -159,52 +183,36 @@ def test_prompts_are_computed_once(policy):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("trees", ["one", "by prompt", "alone", "the best at each token"])
 @pytest.mark.parametrize("max_rows", [20, 7])
-def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, max_rows):
-    requests = requests_for(prompts(5), 4, length=30)
-    expected = sample(policy, requests)
+def test_how_lines_stand_in_trees_changes_nothing(
+    policy, requests, together, monkeypatch, trees, max_rows
+):
     monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
-    if trees in ("by prompt", "alone"):
-        monkeypatch.setattr(
-            PrefixLines,
-            "_cost",
-            lambda self, count, width, nodes: count if trees == "by prompt" else width,
-        )
-    shapes: list[tuple[int, int]] = []
-    hook = policy.model.register_forward_pre_hook(
-        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
-    )
-    found = sample(policy, requests, max_rows=max_rows)
-    hook.remove()
+    costs = {"by prompt": lambda _, count, *__: count, "alone": lambda _, __, width, ___: width}
+    if trees in costs:
+        monkeypatch.setattr(PrefixLines, "_cost", costs[trees])
+    with watched(policy, shape) as shapes:
+        found = sample(policy, requests, max_rows=max_rows)
     if policy.shared_prefix and max_rows == 20:
         places = [shape for shape in shapes if shape[1] <= 20]  # the others are prompts
         most = {"one": (1, 20), "by prompt": (5, 4), "alone": (20, 1)}.get(trees)
         assert most is None or most in places
-    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
-    for a, b in zip(found, expected, strict=True):
-        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+    assert_same(found, together)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("most", [0, 2.5, 1000])
 @pytest.mark.parametrize("max_rows", [20, 7])
-def test_how_prompts_are_computed_changes_nothing(policy, monkeypatch, max_rows):
-    requests = requests_for(prompts(5), 4, length=30)
-    expected = sample(policy, requests)
-    for most in (0, 2.5, 1000):
-        monkeypatch.setattr("grpo_core.train.compute.prefix.MOST_NODES", most)
-        found = sample(policy, requests, max_rows=max_rows)
-        assert [c.token_ids for c in found] == [c.token_ids for c in expected]
-        for a, b in zip(found, expected, strict=True):
-            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+def test_how_prompts_are_computed_changes_nothing(
+    policy, requests, together, monkeypatch, max_rows, most
+):
+    monkeypatch.setattr("grpo_core.train.compute.prefix.MOST_NODES", most)
+    assert_same(sample(policy, requests, max_rows=max_rows), together)
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("max_rows", [1, 3, 8, 19])
-def test_how_many_rows_are_decoded_at_a_time_changes_nothing(policy, max_rows):
-    requests = requests_for(prompts(5), 4, length=30)
-    expected, found = sample(policy, requests), sample(policy, requests, max_rows=max_rows)
-    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
-    for a, b in zip(found, expected, strict=True):
-        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+def test_how_many_rows_are_decoded_at_a_time_changes_nothing(policy, requests, together, max_rows):
+    assert_same(sample(policy, requests, max_rows=max_rows), together)
 
 
 BFLOAT16 = packed_bytes(tiny_model(dtype=torch.bfloat16)) > 0
@@ -266,26 +274,22 @@ def cast_policy(*, biased: bool = False) -> Policy:
 def test_weights_that_are_cast_for_decoding_are_cast_once_and_compute_the_same(rows, biased):
     policy = cast_policy(biased=biased)
     ids = torch.tensor([[5, 6, 7, 8]] * 3)
-    linears = [m for m in policy.model.modules() if type(m) is torch.nn.Linear]
+    sizes = [m.weight.numel() for m in policy.model.modules() if type(m) is torch.nn.Linear]
     with torch.inference_mode(), policy.autocast():
         with WeightCasts(policy.model) as every_time:
             expected = [policy.model(ids).logits for _ in range(3)]
         with WeightCasts(policy.model) as once, policy.prepacked(rows):
             found = [policy.model(ids).logits for _ in range(3)]
         again = policy.model(ids).logits
-    assert (every_time.count, once.count) == (3 * len(linears), len(linears))
+    assert (every_time.count, once.count) == (3 * len(sizes), len(sizes))
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == theirs.dtype == torch.bfloat16
         if rows is None:
             assert torch.equal(ours, theirs)
         assert apart(ours.float(), theirs.float()) < 0.15
     assert torch.equal(again, expected[0])
-    assert policy.decoding_bytes(copied=True, packed=True) == 2 * sum(
-        layer.weight.numel() for layer in linears
-    )
-    assert policy.decoding_bytes(copied=False, packed=False) == 2 * max(
-        layer.weight.numel() for layer in linears
-    )
+    assert policy.decoding_bytes(copied=True, packed=True) == 2 * sum(sizes)
+    assert policy.decoding_bytes(copied=False, packed=False) == 2 * max(sizes)
 
 
 def test_a_layer_that_a_model_computes_without_autocast_is_not_cast():
@@ -318,36 +322,26 @@ def test_a_batch_of_requests_casts_each_weight_once_and_samples_the_same(monkeyp
 
 @pytest.mark.parametrize("stacked", [False, True])
 def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now(stacked: bool):
-    model = add_adapter(
-        tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny")
-    )
+    base = tiny_model(dtype=torch.bfloat16)
+    model = add_adapter(base, run_config().lora, ModelSource("tiny", "tiny"))
     policy = Policy(model, tiny_tokenizer(), stacked=stacked)
-    ids = torch.tensor([[5, 6, 7, 8]] * 3)
+    ids, calls = torch.tensor([[5, 6, 7, 8]] * 3), []
+    for name, module in model.named_modules():
+        if name.endswith("lora_A.default"):
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
 
     def logits(*, packed: bool) -> tuple[torch.Tensor, int]:
         """And how many products peft's own layers made."""
-        calls: list[str] = []
-        hooks = [
-            m.register_forward_hook(lambda *_: calls.append("lora"))
-            for n, m in model.named_modules()
-            if n.endswith("lora_A.default")
-        ]
+        calls.clear()
         with (
             torch.inference_mode(),
             policy.autocast(),
             policy.prepacked(3) if packed else nullcontext(),
         ):
-            found = model(ids).logits.float()
-        for hook in hooks:
-            hook.remove()
-        return found, len(calls)
+            return model(ids).logits.float(), len(calls)
 
     before, _ = logits(packed=True)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.5, generator=generator)
+    randomize(model)
     (expected, own), (found, narrow) = logits(packed=False), logits(packed=True)
     # Seven layers in each of two blocks; keys and values are too narrow to be laid out.
     by_peft = (14, 4 if BFLOAT16 else 14)
@@ -359,10 +353,8 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
     ):
         with torch.inference_mode(), first, second:
             assert apart(model(ids).logits.float(), before) < 0.15
-    with torch.inference_mode():
-        assert (
-            apart(model(ids).logits.float(), expected) < 0.15
-        )  # as anybody may call it, also without autocast
+    with torch.inference_mode():  # as anybody may call it, also without autocast
+        assert apart(model(ids).logits.float(), expected) < 0.15
 
 
 class PackedProducts(TorchDispatchMode):
@@ -381,11 +373,7 @@ def test_layers_with_the_same_input_are_laid_out_as_one(biased):
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
     plain = architectures.tiny_model("llama", attention_bias=biased, **sizes).to(torch.bfloat16)
     model = add_adapter(plain, run_config().lora, ModelSource("tiny", "tiny"))
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name or "bias" in name:
-                parameter.normal_(std=0.5, generator=generator)
+    randomize(model, "bias")
     policy, ids = Policy(model, tiny_tokenizer()), torch.tensor([[5, 6, 7, 8]] * 3)
     for how in (nullcontext, model.disable_adapter):
         with torch.inference_mode():
@@ -405,32 +393,25 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
-    torch.manual_seed(0)
-    model = add_adapter(
-        tiny_model(dtype=torch.float32), run_config().lora, ModelSource("tiny", "tiny")
-    )
+    base = tiny_model(dtype=torch.float32)
+    model = add_adapter(base, run_config().lora, ModelSource("tiny", "tiny"))
     policy = Policy(model, tiny_tokenizer())
     laid_out: list[int] = []
     prepacked = Policy.prepacked
-    monkeypatch.setattr(
-        Policy,
-        "prepacked",
-        lambda self, rows: laid_out.extend([rows] if rows else []) or prepacked(self, rows),
-    )
+
+    def counted(policy: Policy, rows: int | None) -> Any:
+        laid_out.extend([rows] if rows else [])
+        return prepacked(policy, rows)
+
+    monkeypatch.setattr(Policy, "prepacked", counted)
     before = sample(policy, requests_for(prompts(5), 4), max_rows=8)
     for few in (requests_for(prompts(3), 1), requests_for(prompts(5), 4, length=7)):
         sample(policy, few)
     assert laid_out == [8]
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.add_(0.3)
+    randomize(model)
     after = sample(policy, requests_for(prompts(5), 4))
     assert [c.token_ids for c in after] != [c.token_ids for c in before]
-    slow = sample(policy, requests_for(prompts(5), 4), prepack=False)
-    assert [c.token_ids for c in after] == [c.token_ids for c in slow]
-    for a, b in zip(after, slow, strict=True):
-        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
+    assert_same(after, sample(policy, requests_for(prompts(5), 4), prepack=False), near=1e-4)
     assert laid_out == [8, 20]
 
 
@@ -439,75 +420,54 @@ def alone(lines: PrefixLines, trees: int, width: int, nodes: int) -> float:
     return trees + 100 * (width - 1)
 
 
-def forward_passes(policy, requests, **sampling) -> list[int]:
-    """Places for lines of each pass that decodes; 0 for prompts."""
-    counts: list[int] = []
-
-    def count(_: object, args: object, kwargs: dict) -> None:
-        decodes = (kwargs.get("cache") or kwargs["past_key_values"]).get_seq_length()
-        counts.append(kwargs["input_ids"].numel() if decodes else 0)
-
-    hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
-    try:
-        sample(policy, requests, **sampling)
-    finally:
-        hook.remove()
-    return counts
+def row(prefix: tuple[int, ...], tokens: tuple[int, ...], logprobs: tuple[float, ...]) -> Row:
+    return Row(Segment(prefix, tokens, logprobs, (1,) * len(tokens)), 0.0, 0.0)
 
 
 def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
     """Eight of twelve rows at a time: long ones do not keep the places of short ones empty."""
     monkeypatch.setattr(PrefixLines, "_cost", alone)
-    lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
-    requests = [
-        Request(r.prefix, r.uniforms[:n])
-        for r, n in zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)
-    ]
     monkeypatch.setattr(policy, "end_ids", ())
-    passes = forward_passes(policy, requests, max_rows=8)
+    lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
+    both = zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)
+    with watched(policy, decoded) as passes:
+        sample(policy, [Request(r.prefix, r.uniforms[:n]) for r, n in both], max_rows=8)
     assert max(passes) == 8
-    assert (
-        len(passes) < 40 + 4
-    )  # one after the other, two batches of eight would take 39 + 19 and the prompts
+    # One after the other, two batches of eight would take 39 + 19 and the prompts.
+    assert len(passes) < 40 + 4
 
 
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
     monkeypatch.setattr(PrefixLines, "_cost", alone)
-    monkeypatch.setattr(policy, "cached_bytes", 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
-    assert max(forward_passes(policy, requests, kv_mb=1)) == 2
-    assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [
-        c.token_ids for c in sample(policy, requests)
-    ]
-    monkeypatch.setattr(policy, "cached_bytes", 2**20)
-    assert max(forward_passes(policy, requests, kv_mb=1)) == 1
+    expected = sample(policy, requests)
+    for token_bytes, lines in ((2**20 // 100, 2), (2**20, 1)):
+        monkeypatch.setattr(policy, "cached_bytes", token_bytes)
+        with watched(policy, decoded) as passes:
+            assert_same(sample(policy, requests, kv_mb=1), expected)
+        assert max(passes) == lines
 
 
 def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monkeypatch):
     """Eight long completions of one prompt beside prompts that come and go: a tree of all their nodes is much wider than any line."""
-    monkeypatch.setattr(
-        "grpo_core.train.compute.prefix.PAYS", 1e9
-    )  # nothing but the memory is a reason to set them anew
+    # Nothing but the memory is a reason to set them anew.
+    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9)
     monkeypatch.setattr(policy, "end_ids", ())
     first, *others = prompts(20)
     requests = [*requests_for([first], 8, length=60), *requests_for(others, 1, length=3)]
-    places: list[int] = []
 
-    def count(_: object, args: object, kwargs: dict) -> None:
+    def places(kwargs: dict[str, Any]) -> int:
         keys = (kwargs.get("cache") or kwargs["past_key_values"]).layers[0].keys
-        places.append(keys.shape[0] * keys.shape[2] if keys is not None and keys.numel() else 0)
+        return keys.shape[0] * keys.shape[2] if keys is not None and keys.numel() else 0
 
-    hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
-    found = sample(policy, requests, max_rows=12)
-    hook.remove()
-    longest = max(
-        len(request.prefix) + len(completion.token_ids)
-        for request, completion in zip(requests, found, strict=True)
-    )
-    assert max(places) <= 12 * (longest + 1)
-    assert [c.token_ids for c in found] == [c.token_ids for c in sample(policy, requests)]
+    with watched(policy, places) as counts:
+        found = sample(policy, requests, max_rows=12)
+    both = zip(requests, found, strict=True)
+    longest = max(len(request.prefix) + len(c.token_ids) for request, c in both)
+    assert max(counts) <= 12 * (longest + 1)
+    assert_same(found, sample(policy, requests))
 
 
 def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothing():
@@ -538,61 +498,29 @@ def test_the_memory_of_a_token_is_that_of_its_keys_and_values():
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"temperature": 0.6},
-        {"top_p": 0.8},
-        {"top_k": 5},
-        {"min_p": 0.1},
-        {"temperature": 1.3, "top_p": 0.9},
-    ],
-)
+    [{}, {"temperature": 0.6}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 1.3, "top_p": 0.9}],
+)  # fmt: skip
 def test_sampler_log_probs_equal_the_trainers(policy, settings):
     requests = requests_for(prompts(4), 3)
-    rows = [
-        Row(
-            Segment(
-                r.prefix,
-                tuple(c.token_ids),
-                tuple(c.logprobs),
-                (1,) * len(c.token_ids),
-            ),
-            0.0,
-            0.0,
-        )
-        for r, c in zip(requests, sample(policy, requests, **settings), strict=True)
-    ]
+    both = zip(requests, sample(policy, requests, **settings), strict=True)
+    rows = [row(r.prefix, tuple(c.token_ids), tuple(c.logprobs)) for r, c in both]
     for micro in micro_batches(rows, max_tokens=60, device=CPU, dtype=torch.float64):
         found, _ = policy.logprobs(micro, temperature=SamplingConfig(**settings).temperature)
-        for row, logprob in zip(micro.rows, found.tolist(), strict=True):
-            assert logprob[: len(row.segment.token_ids)] == pytest.approx(
-                row.segment.logprobs, abs=1e-9
-            )
+        for one, logprob in zip(micro.rows, found.tolist(), strict=True):
+            drawn = one.segment.logprobs
+            assert logprob[: len(drawn)] == pytest.approx(drawn, abs=1e-9)
 
 
-def test_a_policy_equals_its_reference_before_training():
-    policy = tiny_policy(scale=0.0)
-    requests = requests_for(prompts(2), 2)
-    rows = [Row(Segment(r.prefix, (5, 6, 7), (0.0,) * 3, (1,) * 3), 0.0, 0.0) for r in requests]
-    (micro,) = micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64)
-    assert torch.equal(
-        policy.logprobs(micro, temperature=1.0)[0],
-        policy.reference_logprobs(micro, temperature=1.0),
-    )
-
-
-def test_every_end_token_ends_a_completion(policy):
+def test_every_end_token_ends_a_completion(policy, monkeypatch):
     plain = sample(policy, requests_for(prompts(3), 4, length=30))
     extra = next(token for c in plain for token in c.token_ids[2:] if token not in policy.end_ids)
-    before, policy.end_ids = policy.end_ids, (*policy.end_ids, extra)
-    try:
-        found = sample(policy, requests_for(prompts(3), 4, length=30))
-    finally:
-        policy.end_ids = before
+    ends = (*policy.end_ids, extra)
+    monkeypatch.setattr(policy, "end_ids", ends)
+    found = sample(policy, requests_for(prompts(3), 4, length=30))
     for was, now in zip(plain, found, strict=True):
         cut = was.token_ids.index(extra) + 1 if extra in was.token_ids else len(was.token_ids)
         assert now.token_ids == was.token_ids[:cut]
-        assert now.finish == ("stop" if now.token_ids[-1] in (*policy.end_ids, extra) else "length")
+        assert now.finish == ("stop" if now.token_ids[-1] in ends else "length")
 
 
 def test_a_stop_string_cuts_after_the_token_that_completes_it(policy):
@@ -606,19 +534,18 @@ def test_a_stop_string_cuts_after_the_token_that_completes_it(policy):
         )
 
 
+def drawn(logits: torch.Tensor, numbers: torch.Tensor, **settings: Any) -> tuple[torch.Tensor, ...]:
+    """Return tokens, log-probs and kept masses of draws of one distribution."""
+    rows = torch.zeros(len(numbers), dtype=torch.long)
+    return draw(logits.unsqueeze(0), rows, numbers, SamplingParams(**settings))
+
+
 def test_the_draw_follows_the_distribution():
     """Chi-square over 8 tokens, 20,000 draws; 24.3 is the 99.9 % point at 7 degrees of freedom."""
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5, 1.5, -0.5, 0.3])
-    count = 20_000
-    numbers = torch.tensor(
-        Draws(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0).uniforms(count)
-    )
-    tokens, logprobs, kept = draw(
-        logits.unsqueeze(0),
-        torch.zeros(count, dtype=torch.long),
-        numbers,
-        SamplingParams(temperature=0.8),
-    )
+    count, draws = 20_000, Draws(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0)
+    numbers = torch.tensor(draws.uniforms(count))
+    tokens, logprobs, kept = drawn(logits, numbers, temperature=0.8)
     probs = torch.softmax(logits / 0.8, dim=-1)
     observed = torch.bincount(tokens, minlength=8)
     assert float(((observed - count * probs) ** 2 / (count * probs)).sum()) < 24.3
@@ -638,57 +565,31 @@ def test_the_draw_follows_the_distribution():
 def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, allowed):
     probs = torch.tensor([0.1, 0.3, 0.5, 0.1])
     numbers = torch.linspace(0, 1 - 1e-9, 500, dtype=torch.float64)
-    tokens, logprobs, kept = draw(
-        probs.log().unsqueeze(0),
-        torch.zeros(500, dtype=torch.long),
-        numbers,
-        SamplingParams(**settings),
-    )
+    tokens, logprobs, kept = drawn(probs.log(), numbers, **settings)
     assert set(tokens.tolist()) == allowed
     assert kept[0].item() == pytest.approx(sum(probs[t].item() for t in allowed))
     torch.testing.assert_close(logprobs, probs.log()[tokens])
 
 
 def test_a_token_of_probability_zero_is_never_drawn_even_by_the_largest_number():
-    logits = torch.full((1, 50_000), 0.0)
-    logits[0, 40_000:] = -torch.inf
-    token, _, _ = draw(
-        logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingParams()
-    )
+    logits = torch.zeros(50_000)
+    logits[40_000:] = -torch.inf
+    token, _, _ = drawn(logits, torch.tensor([1 - 2**-53], dtype=torch.float64))
     assert token.item() < 40_000
 
 
 def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
-    tasks = [
-        Task(TaskKey("letters", "train", i), (Message("user", f"say {i}"),), None) for i in range(3)
-    ]
+    def texts(*indices: int, attempts: int = 4, **place: int) -> list[list[str]]:
+        keys = [TaskKey("letters", "train", index) for index in indices]
+        tasks = [Task(key, (Message("user", f"say {key.index}"),), None) for key in keys]
+        engine, budget = Engine(policy), Budget(8)
+        rolled = rolled_out(policy, engine, tasks, attempts=attempts, budget=budget, **place)
+        return [[rollout.text for rollout in group] for group in asyncio.run(rolled)]
 
-    def drawn(
-        order: list[int], attempts: int, *, step: int = 1, seed: int = 0
-    ) -> dict[int, list[str]]:
-        chosen = [tasks[i] for i in order]
-        rolled = rolled_out(
-            policy,
-            Engine(policy),
-            chosen,
-            attempts=attempts,
-            budget=Budget(8),
-            seed=seed,
-            step=step,
-        )
-        return {
-            i: [r.text for r in group] for i, group in zip(order, asyncio.run(rolled), strict=True)
-        }
-
-    everything = drawn([0, 1, 2], 4)
-    assert drawn([2, 0], 2) == {i: everything[i][:2] for i in (2, 0)}
-    assert drawn([0], 4, step=2)[0] != everything[0]
-    assert drawn([0], 4, seed=1)[0] != everything[0]
+    everything = texts(0, 1, 2)
+    assert texts(2, 0, attempts=2) == [everything[2][:2], everything[0][:2]]
+    assert texts(0, step=2)[0] != everything[0]
+    assert texts(0, seed=1)[0] != everything[0]
     assert len(set(everything[0])) > 1
-
-
-def test_equal_tasks_of_one_step_are_attempted_independently(policy):
-    task = Task(TaskKey("letters", "train", 0), (Message("user", "say"),), None)
-    rolled = rolled_out(policy, Engine(policy), [task, task], attempts=3, budget=Budget(8))
-    first, second = asyncio.run(rolled)
-    assert [r.text for r in first] != [r.text for r in second]
+    first, second = texts(0, 0)  # equal tasks of one step have draws of their own
+    assert first != second

@@ -104,28 +104,32 @@ def test_an_adapter_that_is_off_is_computed_as_by_peft() -> None:
         torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
 
 
+def assert_same_logits(ours: Any, plain: Any) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+
+
 @pytest.mark.parametrize(
     ("changes", "taken"), [({}, True), ({"lora_alpha": 99}, False), ({"r": 3}, False)]
 )
 def test_another_adapter_takes_the_place_of_the_trained_one_if_only_its_numbers_differ(
-    changes: dict[str, int], taken: bool
-) -> None:
+    changes, taken
+):
     plain, ours = adapted(), adapted()
     stacks = stacked(ours)
     for model in (plain, ours):
         add_other(model, **changes)
     calls = CallsOfPeft(ours)
+    assert_same_logits(ours, plain)
+    assert calls.count == 14  # before `refresh`, peft computes
     with torch.no_grad():
-        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
-        assert calls.count == 14  # before `refresh`, peft computes
         stacks.refresh()
-        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
-        assert calls.count == (14 if taken else 28)
+    assert_same_logits(ours, plain)
+    assert calls.count == (14 if taken else 28)
     torch.testing.assert_close(results(ours), results(plain))  # its own gradients, too
     for model in (plain, ours):
         model.set_adapter("default")
-    with torch.no_grad():
-        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+    assert_same_logits(ours, plain)
     stacks.refresh()
     before = calls.count
     torch.testing.assert_close(results(ours), results(plain))
@@ -140,13 +144,8 @@ def test_the_kl_to_an_equal_reference_is_exactly_0() -> None:
             if ".reference." in name:
                 parameter.copy_(model.get_parameter(name.replace(".reference.", ".default.")))
     policy = Policy(model, tiny_tokenizer())
-    micro = next(
-        policy.micro_batches(
-            [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
-            max_tokens=10_000,
-            dtype=torch.float32,
-        )
-    )
+    rows = [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]]
+    (micro,) = policy.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
     with torch.no_grad():
         reference_BT = policy.reference_logprobs(micro, temperature=1.0)
     present_BT, _ = policy.logprobs(micro, temperature=1.0)
@@ -158,21 +157,19 @@ def test_the_weights_are_views_and_layers_compute_by_themselves_once_stacks_are_
     before = {name: p.detach().clone() for name, p in plain.named_parameters()}
     stacks = stacked(ours)
     assert all(torch.equal(before[name], p) for name, p in ours.named_parameters())
-    query, key = (
-        getattr(ours.get_base_model().model.layers[0].self_attn, name).get_base_layer().weight
-        for name in ("q_proj", "k_proj")
-    )
+    attention = ours.get_base_model().model.layers[0].self_attn
+    query, key = (part.get_base_layer().weight for part in (attention.q_proj, attention.k_proj))
     assert query.untyped_storage().data_ptr() == key.untyped_storage().data_ptr()
     stacks.remove()
     torch.testing.assert_close(results(ours), results(plain), rtol=0, atol=0)
 
 
 def test_in_bfloat16_stacks_are_as_near_to_the_exact_log_probs_as_peft() -> None:
-    models = [adapted(torch.bfloat16) for _ in range(3)]
+    models, tokenizer = [adapted(torch.bfloat16) for _ in range(3)], tiny_tokenizer()
     policies = [
-        Policy(models[0], tiny_tokenizer(), stacked=False),
-        Policy(models[1], tiny_tokenizer()),
-        Policy(models[2].double(), tiny_tokenizer()),
+        Policy(models[0], tokenizer, stacked=False),
+        Policy(models[1], tokenizer),
+        Policy(models[2].double(), tokenizer),
     ]
     texts = random_texts(100, None, (), 0)
     with torch.no_grad():
@@ -180,12 +177,12 @@ def test_in_bfloat16_stacks_are_as_near_to_the_exact_log_probs_as_peft() -> None
     assert 0 < (ours - exact).abs().mean() < 1.3 * (peft - exact).abs().mean()
     # The sampler computes as the trainer does, up to rounding.
     requests = requests_for(prompts(3), 4, length=12)
-    for policy, completions in ((p, sampled(p, requests, prepack=False)) for p in policies[:2]):
-        rows = [
-            Text(request.prefix, completion.token_ids)
-            for request, completion in zip(requests, completions, strict=True)
-        ]
+    for policy in policies[:2]:
+        completions = sampled(policy, requests, prepack=False)
+        both = zip(requests, completions, strict=True)
         with torch.no_grad():
-            trained = torch.cat(policy.text_logprobs(rows))
+            trained = torch.cat(
+                policy.text_logprobs([Text(r.prefix, c.token_ids) for r, c in both])
+            )
         drawn = torch.tensor([value for c in completions for value in c.logprobs])
         assert (trained - drawn).abs().mean() < 0.15

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,51 +40,44 @@ def add(a: int, b: list[int] | None = None) -> int:
 
 
 CALL = {"id": "abcDEF123", "type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": [3]}}}  # fmt: skip
-CHATS: dict[str, list[dict[str, Any]]] = {
-    "question": [{"role": "user", "content": "2 + 3? \u00e9 <|im_end|>"}],
-    "dialogue": [
+CHATS: list[list[dict[str, Any]]] = [
+    [{"role": "user", "content": "2 + 3? \u00e9 <|im_end|>"}],
+    [
         {"role": "system", "content": "Be exact."},
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "b", "reasoning_content": "so"},
         {"role": "user", "content": "c"},
     ],
-    "calls": [
+    [
         {"role": "user", "content": "2 + 3?"},
         {"role": "assistant", "content": "", "tool_calls": [CALL]},
         {"role": "tool", "content": "5", "tool_call_id": "abcDEF123", "name": "add"},
     ],
-}
+]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_writes_what_transformers_writes(name: str) -> None:
     tokenizer = tiny_tokenizer()
     tokenizer.chat_template = TEMPLATES[name].read_text(encoding="utf-8")
-    written = 0
-    for messages in CHATS.values():
-        for tools in ([], schemas((add,))):
-            for generates in (True, False):
-                options: dict[str, Any] = {"add_generation_prompt": generates}
-                try:
-                    expected = tokenizer.apply_chat_template(
-                        messages, tools=tools or None, tokenize=False, enable_thinking=False, **options
-                    )  # fmt: skip
-                except Exception:  # noqa: BLE001 - a template may refuse a chat in any way
-                    with pytest.raises(TrialError):
-                        write_chat(tokenizer, messages, tools=tools, **options)
-                    continue
-                arguments = {"enable_thinking": False}
-                assert (
-                    write_chat(tokenizer, messages, tools=tools, arguments=arguments, **options)
-                    == expected
-                )
-                written += 1
+    written, thinking = 0, {"enable_thinking": False}
+    for messages, tools, generates in product(CHATS, ([], schemas((add,))), (True, False)):
+        options: dict[str, Any] = {"add_generation_prompt": generates}
+        try:
+            expected = tokenizer.apply_chat_template(
+                messages, tools=tools or None, tokenize=False, **thinking, **options
+            )
+        except Exception:  # noqa: BLE001 - a template may refuse a chat in any way
+            with pytest.raises(TrialError):
+                write_chat(tokenizer, messages, tools=tools, **options)
+            continue
+        text = write_chat(tokenizer, messages, tools=tools, arguments=thinking, **options)
+        assert text == expected
+        written += 1
     assert written
 
 
-def test_special_tokens_and_the_date_are_known_and_nothing_else_of_the_process_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_special_tokens_and_the_date_are_known_and_nothing_else_of_the_process_is(monkeypatch):
     monkeypatch.setenv("GRPO_TEST_SECRET", "key")
     guarded._trials.close()
     tokenizer = tiny_tokenizer()
@@ -111,17 +105,12 @@ def test_a_process_that_was_killed_is_replaced() -> None:
 
 
 def test_threads_get_their_own_texts() -> None:
-    texts: dict[int, list[str]] = {}
+    def write(number: int) -> list[str]:
+        return [guarded.render("{{ a }}", {"a": f"{number} " * 5000}) for _ in range(20)]
 
-    def write(number: int) -> None:
-        texts[number] = [guarded.render("{{ a }}", {"a": f"{number} " * 5000}) for _ in range(20)]
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert texts == {number: [f"{number} " * 5000] * 20 for number in range(4)}
+    with ThreadPoolExecutor(4) as threads:
+        texts = list(threads.map(write, range(4)))
+    assert texts == [[f"{number} " * 5000] * 20 for number in range(4)]
 
 
 def test_a_forked_process_gets_a_child_of_its_own() -> None:

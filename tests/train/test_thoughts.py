@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.thoughts import template_tags
 from grpo_core.protocol.tools import answers, schemas
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.texts import Texts
@@ -35,6 +34,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 
 from .arrange import rolled_out
+from .runs import Heard, finished_arithmetic
 from .samplers import Copyless
 from .tiny import CHAT_TEMPLATE, save_tiny, tiny_model, tiny_tokenizer
 
@@ -118,13 +118,8 @@ def test_the_setting_goes_before_the_template(tmp_path: Path) -> None:
     layers = {"environment": "arithmetic", "model": {"name": name, "thought_tags": "[A],[/A]"}}
     policy = Policy.load(build_config([layers]), need_reference=False)
     assert policy.split("[A]a[/A]b", ()).thoughts == "a"
-
-
-def test_white_space_around_a_tag_of_the_setting_does_not_count() -> None:
-    model = {"thought_tags": ["<think>\n", "\n</think>\n"]}
-    config = build_config([{"environment": "arithmetic", "model": model}])
-    policy = policy_of(OPENING, config.model.thought_tags)
-    assert policy.split("<think>a</think>b", ()).content == "b"
+    spaced = {"model": {"thought_tags": ["[B]\n", "\n[/B]\n"]}}
+    assert build_config([layers, spaced]).model.thought_tags == ("[B]", "[/B]")
 
 
 @pytest.mark.parametrize("tags", ["<think>", ["<a>", "<a>"], ["", "</a>"], ["a", "b", "c"]])
@@ -147,9 +142,7 @@ def test_tags_that_are_no_pair_are_refused_in_one_line(tags: object) -> None:
         (CHAT_TEMPLATE, "<think>a", "a", ""),
     ],
 )
-def test_a_thought_opens_the_turn_or_was_opened_by_the_prompt(
-    template: str, drawn: str, thoughts: str, content: str
-) -> None:
+def test_a_thought_opens_the_turn_or_was_opened_by_the_prompt(template, drawn, thoughts, content):
     rollout, _ = dialogue(policy_of(template), drawn)
     (turn,) = rollout.messages
     assert (turn.thoughts, turn.content, rollout.text) == (thoughts, content, content)
@@ -236,40 +229,25 @@ class Five(Environment[None]):
         return "5"
 
 
-class Warned(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_a_run_whose_prompts_open_thoughts_keeps_its_references_and_says_what_is_missing(
-    tmp_path: Path, method: str
-) -> None:
-    config = build_config(
-        [
-            {
-                "environment": "five",
-                "model": {
-                    "name": str(save_tiny(tmp_path / "model")),
-                    "chat_template": OPENING,
-                    "dtype": "float32",
-                },
-                "method": method,
-                "steps": 1,
-                "prompts_per_step": 2,
-                "group_size": 2,
-                "sft": {"batch_size": 2},
-                "log": {"rollouts": "all"},
-                "eval": {"tasks": 2},
-            }
-        ]
-    )
-    observer = Warned()
-    Trainer(config, Five(), folder=tmp_path / "run", observer=observer).run()
-    assert not [text for text in observer.warnings if "reference answer" in text]
+    tmp_path, method
+):
+    model = {"name": str(save_tiny(tmp_path / "model")), "chat_template": OPENING}
+    settings = {
+        "environment": "five",
+        "model": {**model, "dtype": "float32"},
+        "method": method,
+        "steps": 1,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "sft": {"batch_size": 2},
+        "log": {"rollouts": "all"},
+        "eval": {"tasks": 2},
+    }
+    heard = Heard()
+    Trainer(build_config([settings]), Five(), folder=tmp_path / "run", observer=heard).run()
+    assert not [text for text in heard.warnings if "reference answer" in text]
     lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
     turns = [(line["messages"][0], line) for line in lines if "attempt" in line]
     assert turns
@@ -282,27 +260,15 @@ def test_a_run_whose_prompts_open_thoughts_keeps_its_references_and_says_what_is
         assert part["note"].endswith("; not 5")
 
 
-def rescored(run: Path) -> dict[str, Any]:
-    done = CliRunner().invoke(app, ["rescore", str(run), "--json", "--trust"])
-    assert done.exit_code == 0, done.output
-    summary: dict[str, Any] = json.loads(done.stdout)
-    return summary
-
-
 def test_logs_of_this_and_of_an_earlier_version_are_judged_as_they_were(tmp_path: Path) -> None:
     """The completions and verdicts are written into the log of a real run, as either version would have logged them."""
-    run, name = tmp_path / "run", str(save_tiny(tmp_path / "model"))
-    layers = {
-        "environment": "arithmetic",
-        "model": {"name": name, "dtype": "float32"},
-        "sampling": {"max_new_tokens": 4},
-        "steps": 1,
+    more = {
         "prompts_per_step": 1,
         "group_size": 4,
-        "log": {"rollouts": "all"},
         "eval": {"tasks": 0},
+        "log": {"rollouts": "all"},
     }
-    Trainer(build_config([layers]), folder=run).run()
+    run = finished_arithmetic(tmp_path, **more)
     log, config = run / "rollouts.jsonl", run / "config.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     rollouts = [line for line in lines if "attempt" in line]
@@ -314,20 +280,23 @@ def test_logs_of_this_and_of_an_earlier_version_are_judged_as_they_were(tmp_path
         "no thought",
         f"<think>a</think>{right}<think>b</think>{right}",
     ]
-    for line, text in zip(rollouts, written, strict=True):
-        line["messages"] = [Message.turn(text).to_json()]
-    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (run / "index.sqlite").unlink(missing_ok=True)
-    before = rescored(run)
+
+    def judged(message: Callable[[str], dict[str, Any]]) -> Any:
+        for line, text in zip(rollouts, written, strict=True):
+            line["messages"] = [message(text)]
+        log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        (run / "index.sqlite").unlink(missing_ok=True)
+        done = CliRunner().invoke(app, ["rescore", str(run), "--json", "--trust"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    before = judged(lambda text: Message.turn(text).to_json())
     assert before["pass_rate"][1] == 0.25
-    for line, text in zip(rollouts, written, strict=True):
-        line["messages"] = [{"role": "assistant", "content": text}]
-    log.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     older = json.loads(config.read_text())
     del older["model"]["thought_tags"]
     older.pop("digest", None)
     config.write_text(json.dumps(older))
-    assert rescored(run) == before
+    assert judged(lambda text: {"role": "assistant", "content": text}) == before
 
 
 def capture(policy: Policy, *turns: str) -> tuple[Capture, Saying]:
@@ -337,7 +306,7 @@ def capture(policy: Policy, *turns: str) -> tuple[Capture, Saying]:
     return Capture(TASK, budget, drawing, Draws(TASK.key, 5, step=2), current_call()), sampler
 
 
-@pytest.mark.parametrize("template", [OPENING, CHAT_TEMPLATE])
+@pytest.mark.parametrize("template", [OPENING, CHAT_TEMPLATE], ids=["opening", "plain"])
 @pytest.mark.parametrize(
     "sent",
     [
@@ -349,9 +318,9 @@ def capture(policy: Policy, *turns: str) -> tuple[Capture, Saying]:
     ids=["without", "apart", "inline", "with other white space"],
 )
 def test_an_agent_may_send_thoughts_back_in_every_form(template: str, sent: Any) -> None:
-    policy = policy_of(template)
-    opening = "" if template == OPENING else "<think>\n"
-    agent, _ = capture(policy, f"{opening}a\n</think>\n\n4", f"{opening}b\n</think>\n\n5", "6")
+    policy, opening = policy_of(template), "" if template == OPENING else "<think>\n"
+    turns = (f"{opening}a\n</think>\n\n4", f"{opening}b\n</think>\n\n5", "6")
+    agent, _ = capture(policy, *turns)
 
     async def run() -> None:
         messages: tuple[Message, ...] = PROMPT
@@ -361,7 +330,7 @@ def test_an_agent_may_send_thoughts_back_in_every_form(template: str, sent: Any)
             messages = (*messages, turn, Message("user", "Sure?"))
 
     asyncio.run(run())
-    native, _ = dialogue(policy, f"{opening}a\n</think>\n\n4", f"{opening}b\n</think>\n\n5", "6")
+    native, _ = dialogue(policy, *turns)
     (segment,) = agent.segments()
     assert segment.token_ids == native.token_ids
     assert agent.messages() == native.messages

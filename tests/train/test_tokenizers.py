@@ -95,9 +95,7 @@ def test_what_follows_an_answer_is_what_the_whole_dialogue_has(kind: str, texts:
 
 
 @pytest.mark.parametrize("reply", ["Q: 2\nA:", " the next", "\tx"])
-def test_what_follows_an_answer_to_raw_text_is_what_the_whole_has(
-    kind: str, texts: Texts, reply: str
-) -> None:
+def test_what_follows_an_answer_to_raw_text_is_what_the_whole_has(kind, texts, reply):
     raw = "Q: 1\nA:"
     for text in (" 5\n", "5.", " the\n"):
         drawn = texts.encode_answer(raw, text)[:-1]
@@ -120,8 +118,7 @@ def test_context_fill_and_suffix_together_are_the_whole_text(kind: str, texts: T
         ("", "Yes", ", or"),
         ("x (", "y", ")"),
     ):
-        tokens: list[int] = []
-        before = ""
+        tokens, before = list[int](), ""
         for part in parts:
             tokens += pieces.encode_after(texts.tokenizer, before, part)
             before += part
@@ -137,14 +134,14 @@ def test_only_ends_padding_and_unknown_tokens_have_no_text(kind: str, texts: Tex
     assert shown == f"Yes{SPECIAL[0]}"
 
 
-def test_byte_level_tokenizers_encode_and_decode_pieces_as_before() -> None:
-    for name in ("byte-level", "special tags", "bos added, byte-level"):
-        tokenizer = KINDS[name]()
-        assert pieces.is_context_free(tokenizer)
-        for text in ODD:
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-            assert pieces.encode_after(tokenizer, "before\n", text) == ids
-            assert pieces.decode(tokenizer, ids) == tokenizer.decode(ids)
+@pytest.mark.parametrize("name", ["byte-level", "special tags", "bos added, byte-level"])
+def test_byte_level_tokenizers_encode_and_decode_pieces_as_before(name: str) -> None:
+    tokenizer = KINDS[name]()
+    assert pieces.is_context_free(tokenizer)
+    for text in ODD:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert pieces.encode_after(tokenizer, "before\n", text) == ids
+        assert pieces.decode(tokenizer, ids) == tokenizer.decode(ids)
     assert not pieces.is_context_free(finished(metaspace("first")))
 
 

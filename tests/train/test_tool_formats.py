@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken
 
-from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
+from grpo_core import ConfigError, Message, Task, TaskKey, ToolCall
 from grpo_core.calls.wire import decode, encode
 from grpo_core.protocol.sampler import Completion
 from grpo_core.protocol.tool_calls import (
@@ -23,7 +23,6 @@ from grpo_core.protocol.tool_calls import (
     sendable_calls,
 )
 from grpo_core.protocol.tools import answers, schemas
-from grpo_core.protocol.types import ToolCall
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
@@ -114,9 +113,11 @@ def case(request: pytest.FixtureRequest) -> SimpleNamespace:
 
 
 def test_the_template_tells_the_format_and_shows_the_tools(case: SimpleNamespace) -> None:
-    assert format_of(template(case.name)) == case.format
-    named = {"default": "{{ messages }}", "tool_use": template(case.name)}
-    assert format_of(named) == case.format
+    for known in (
+        template(case.name),
+        {"default": "{{ messages }}", "tool_use": template(case.name)},
+    ):
+        assert format_of(known) == case.format
     shown = case.policy.tokenizer.decode(case.policy.encode(PROMPT, tools=TOOLS))
     assert '"add"' in shown
     assert "Add two numbers." in shown
@@ -142,25 +143,28 @@ def test_what_the_policy_writes_is_answered_wherever_the_environment_runs(case: 
     assert answers((add, note), travelled) == [Message("tool", "5")]
     assert (message.tool_calls is None) == (case.format == "hermes")
     assert turn(case.policy, "It is 5.").tool_calls is None
+    # Without tools nothing is a call.
+    assert case.policy.turn((), ids(case.policy, WRITTEN[case.format])).tool_calls is None
+
+
+class Calculator(StatelessConversations):
+    """Answers the calls of each turn."""
+
+    async def reply(self, task: Any, messages: Any) -> Any:
+        return answers((add, note), messages[-1])
 
 
 def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: SimpleNamespace) -> None:
     """Two rounds of calls; the environment's tokens are all that the template writes after the policy's end token."""
-    policy = case.policy
+    policy, key = case.policy, TaskKey("sums", "train", 0)
     attempt = Attempt(
         9,
-        task=Task(TaskKey("sums", "train", 0), PROMPT, 5),
+        task=Task(key, PROMPT, 5),
         budget=Budget(1000, 9, tools=TOOLS),
         prompt_ids=policy.encode(PROMPT, tools=TOOLS),
-        draws=Draws(TaskKey("sums", "train", 0), seed=0, step=1),
+        draws=Draws(key, seed=0, step=1),
     )
-
-    class Calculator(StatelessConversations):
-        async def reply(self, task: Any, messages: Any) -> Any:
-            return answers((add, note), messages[-1])
-
     attempt.conversation = Calculator().conversation(attempt.task)
-
     opened = policy.tokenizer.decode(attempt.prompt_ids).endswith("<think>\n")
     written = ("Add.\n</think>\n\n" if opened else "") + WRITTEN[case.format]
 
@@ -174,23 +178,26 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
     rollout = attempt.rollout()
     assert attempt.rollout() is rollout
     assert [m.role for m in rollout.messages] == ["assistant", "tool"] * 2
-    mine = [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own]
-    assert mine == [*ids(policy, written)] * 2
     thoughts = [m.thoughts for m in rollout.messages if m.role == "assistant"]
     assert thoughts == ["Add." if opened else ""] * 2
     assert opened == (case.name == "qwen3_6")
-    theirs = policy.tokenizer.decode(
-        [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if not own]
-    )
+    both = list(zip(rollout.token_ids, rollout.trainable, strict=True))
+    assert [token for token, own in both if own] == [*ids(policy, written)] * 2
+    theirs = policy.tokenizer.decode([token for token, own in both if not own])
     assert theirs.count("5") == 2, theirs
-    assert policy.tokenizer.eos_token not in theirs or not theirs.startswith(policy.tokenizer.eos_token)  # fmt: skip
+    assert not theirs.startswith(policy.tokenizer.eos_token)
     if case.format == "mistral":
         assert "abcDEF123" in theirs
         assert theirs.startswith("[TOOL_RESULTS]")
+    else:
+        assert theirs.count("assistant") == 2
     if case.format == "llama":
         assert theirs.count("<|start_header_id|>ipython<|end_header_id|>") == 2
-    if case.format != "mistral":
-        assert theirs.count("assistant") == 2
+
+
+def reply_to(policy: Policy, message: Message, results: list[Message], tokens: tuple[int, ...]) -> str:  # fmt: skip
+    """Return what follows a turn with calls in the dialogue."""
+    return str(policy.tokenizer.decode(policy.encode_reply(tokens, PROMPT, (message,), results, tools=TOOLS)))  # fmt: skip
 
 
 def test_parallel_calls_and_a_turn_that_a_stop_string_ended_get_their_results(case: SimpleNamespace) -> None:  # fmt: skip
@@ -198,18 +205,12 @@ def test_parallel_calls_and_a_turn_that_a_stop_string_ended_get_their_results(ca
     if case.format == "mistral":
         inner = written.removeprefix("[TOOL_CALLS][").removesuffix("]")
         written = f"[TOOL_CALLS][{inner}, {inner.replace('abcDEF123', 'short')}]"
-    elif case.format == "llama":
-        written = f"{written}; {written}"
     else:
-        written += "\n" + written
+        written += ("; " if case.format == "llama" else "\n") + written
     message = turn(policy, written)
     results = answers((add, note), message)
     assert results == [Message("tool", "5")] * 2
-    tokens = ids(policy, written, ended=False)
-    rollout = Rollout((message,), "stop", (), tokens, (0.0,) * len(tokens), (1,) * len(tokens))
-    reply = policy.tokenizer.decode(
-        policy.encode_reply(rollout.token_ids, PROMPT, rollout.messages, results, tools=TOOLS)
-    )
+    reply = reply_to(policy, message, results, ids(policy, written, ended=False))
     assert reply.startswith(policy.tokenizer.eos_token)
     assert reply.count("5") == 2
 
@@ -217,15 +218,8 @@ def test_parallel_calls_and_a_turn_that_a_stop_string_ended_get_their_results(ca
 def test_calls_in_todays_form_are_answered_whatever_the_template(case: SimpleNamespace) -> None:
     message = turn(case.policy, WRITTEN["hermes"])
     assert answers((add,), message) == [Message("tool", "5")]
-    rollout = Rollout((message,), "stop", (), ids(case.policy, message.content))
-    reply = case.policy.encode_reply(
-        rollout.token_ids, PROMPT, rollout.messages, [Message("tool", "5")], tools=TOOLS
-    )
-    assert "5" in case.policy.tokenizer.decode(reply)
-
-
-def test_without_tools_nothing_is_a_call(case: SimpleNamespace) -> None:
-    assert case.policy.turn((), ids(case.policy, WRITTEN[case.format])).tool_calls is None
+    tokens = ids(case.policy, message.content)
+    assert "5" in reply_to(case.policy, message, [Message("tool", "5")], tokens)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import warnings
 import weakref
 from pathlib import Path
 
+import peft
 import pytest
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
+from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import add_adapter
@@ -25,45 +27,53 @@ from .tiny import save_tiny, tiny_model, tiny_tokenizer
 P, G = 3, 4
 
 
-def batch(
-    minibatches: int = 1, *, scored: torch.Tensor | None = None, seed: int = 0
+EVERY = torch.ones(P, G, dtype=torch.bool)
+
+
+def collated(
+    advantage_PG: torch.Tensor, *, minibatches: int = 1, scored: torch.Tensor = EVERY
 ) -> list[list[Row]]:
-    generator = torch.Generator().manual_seed(seed)
-    advantage_PG = torch.randn(P, G, dtype=torch.float64, generator=generator)
-    scored_PG = torch.ones(P, G, dtype=torch.bool) if scored is None else scored
     return collate(
         random_rollouts(P, G),
         advantage_PG,
-        scored_PG,
+        scored,
         aggregation="sequence_mean",
         max_length=9,
         minibatches=minibatches,
     )
 
 
+def batch(minibatches: int = 1, *, scored: torch.Tensor = EVERY) -> list[list[Row]]:
+    generator = torch.Generator().manual_seed(0)
+    advantage_PG = torch.randn(P, G, dtype=torch.float64, generator=generator)
+    return collated(advantage_PG, minibatches=minibatches, scored=scored)
+
+
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in policy.trainable()}
 
 
+def is_unchanged(policy: Policy, before: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+
+
 def test_at_learning_rate_zero_ratio_is_one_and_nothing_is_clipped():
     policy = tiny_policy(scale=0.0)
-    updater = Updater(
-        policy, run_config(optimizer={"lr": 0.0}, trainer={"mu": 3, "minibatches": 2}), steps=1
-    )
+    config = run_config(optimizer={"lr": 0.0}, trainer={"mu": 3, "minibatches": 2})
     before = weights(policy)
-    values = updater.update(batch(2))
+    values = Updater(policy, config, steps=1).update(batch(2))
     assert values["clip_fraction"] == 0
     assert values["kl"] == pytest.approx(0, abs=1e-12)
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert is_unchanged(policy, before)
 
 
 def test_old_log_probs_are_those_before_the_first_of_several_updates():
     """With rewards that push hard, a second pass must see ratios away from 1, and clip them."""
-    policy = tiny_policy()
-    once = Updater(policy, run_config(optimizer={"lr": 0.05}), steps=1).update(batch())
-    policy = tiny_policy()
-    twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(
-        batch()
+    once, twice = (
+        Updater(
+            tiny_policy(), run_config(optimizer={"lr": 0.05}, trainer={"mu": mu}), steps=1
+        ).update(batch())
+        for mu in (1, 4)
     )
     assert once["clip_fraction"] == 0
     assert twice["clip_fraction"] > 0.05
@@ -113,37 +123,22 @@ def test_nothing_is_left_of_a_micro_batch_when_the_next_one_is_computed():
 
 def test_only_the_adapter_is_trained():
     policy = tiny_policy()
-    frozen = {
-        name: p.detach().clone()
-        for name, p in policy.model.named_parameters()
-        if not p.requires_grad
-    }
     before = weights(policy)
+    all_before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
     Updater(policy, run_config(), steps=1).update(batch())
     assert all("lora_" in name for name in before)
-    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
-    assert all(
-        torch.equal(frozen[name], p)
-        for name, p in policy.model.named_parameters()
-        if name in frozen
-    )
+    changed = {n for n, p in policy.model.named_parameters() if not torch.equal(all_before[n], p)}
+    assert changed
+    assert changed <= before.keys()
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
 def test_an_update_raises_the_probability_of_what_was_rewarded(name):
-    policy = tiny_policy()
-    config = run_config(
-        optimizer={"name": name, "lr": 0.02}, kl={"beta": 0.0}, schedule={"warmup": 0.0}
-    )
+    policy, optimizer = tiny_policy(), {"name": name, "lr": 0.02}
+    config = run_config(optimizer=optimizer, kl={"beta": 0.0}, schedule={"warmup": 0.0})
     advantage_PG = torch.zeros(P, G, dtype=torch.float64)
     advantage_PG[0, 1] = 1.0
-    rows = collate(
-        random_rollouts(P, G),
-        advantage_PG,
-        torch.ones(P, G, dtype=torch.bool),
-        aggregation="sequence_mean",
-        max_length=9,
-    )
+    rows = collated(advantage_PG)
     updater = Updater(policy, config, steps=10)
     (micro, *_) = updater._make_micros([rows[0][1]])
     before = policy.logprobs(micro, temperature=1.0)[0].sum().item()
@@ -152,28 +147,17 @@ def test_an_update_raises_the_probability_of_what_was_rewarded(name):
     assert policy.logprobs(micro, temperature=1.0)[0].sum().item() > before
 
 
-def test_unscored_attempts_leave_every_denominator():
-    scored = torch.ones(P, G, dtype=torch.bool)
-    scored[0, 1] = scored[2] = False
-    (rows,) = batch(scored=scored)
-    assert len(rows) == 7
-    assert sum(row.weight * max(1, sum(row.segment.trainable)) for row in rows) == pytest.approx(
-        1.0
-    )
-
-
 def test_a_step_in_which_nothing_was_scored_changes_nothing():
     policy = tiny_policy()
     before = weights(policy)
     updater = Updater(policy, run_config(), steps=1)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "error"
-        )  # torch takes the step that is left out for one that was forgotten
+        # torch takes the step that is left out for one that was forgotten.
+        warnings.simplefilter("error")
         values = updater.update(batch(scored=torch.zeros(P, G, dtype=torch.bool)))
     assert values["loss"] == 0
     assert math.isnan(values["entropy"]), "a mean over no token was reported as a number"
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert is_unchanged(policy, before)
 
 
 def test_a_non_finite_gradient_is_skipped_and_counted_and_the_third_in_a_row_stops_the_run():
@@ -184,8 +168,9 @@ def test_a_non_finite_gradient_is_skipped_and_counted_and_the_third_in_a_row_sto
     updater.update(poisoned)
     updater.update(poisoned)
     assert updater.skipped == 2
+    assert is_unchanged(policy, before)
     updater.update(batch())
-    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert not is_unchanged(policy, before)
     updater.update(poisoned)
     updater.update(poisoned)
     with pytest.raises(RunStoppedError, match=r"3 optimizer steps in a row.*lower optimizer\.lr"):
@@ -207,43 +192,35 @@ def test_lora_targets_that_do_not_exist_are_refused():
         add_adapter(tiny_model(), config.lora, ModelSource("tiny", "tiny"))
 
 
-def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
-    base = save_tiny(tmp_path / "base")
-    tuned = tiny_policy(scale=0.3)
-    tuned.model.save_pretrained(tmp_path / "tuned", selected_adapters=["default"])
-    source = ModelSource("tuned", str(base), adapter_path=str(tmp_path / "tuned"))
-    policy = Policy(
-        add_adapter(tiny_model(), run_config().lora, source).to(torch.float64), tiny_tokenizer()
-    )
-    updater = Updater(
-        policy, run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0}), steps=10
-    )
-    (micro, *_) = updater._make_micros(batch()[0])
-    start = policy.logprobs(micro, temperature=1.0)[0].detach()
-    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
-    with policy.model.disable_adapter():
-        plain = policy.logprobs(micro, temperature=1.0)[0]
-    assert (plain - start).abs().max() > 0.01, (
-        "the tuned adapter does nothing, so the test shows nothing"
-    )
-    updater.update(batch())
-    assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6
-    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
-
-
-def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
-    config = run_config(
-        model={"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"},
-        lora={"enabled": False},
-        optimizer={"lr": 1e-3},
-    )
-    policy = Policy.load(config, need_reference=True)
+def assert_reference_stays(policy: Policy, config: RunConfig) -> None:
+    """Update the policy, whose reference is what it was before."""
     updater = Updater(policy, config, steps=10)
     (micro, *_) = updater._make_micros(batch()[0])
     start = policy.logprobs(micro, temperature=1.0)[0].detach()
+    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
     updater.update(batch())
     assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6
     torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
+
+
+def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
+    tuned = tiny_policy(scale=0.3)
+    tuned.model.save_pretrained(tmp_path / "tuned", selected_adapters=["default"])
+    base = str(save_tiny(tmp_path / "base"))
+    source = ModelSource("tuned", base, adapter_path=str(tmp_path / "tuned"))
+    model = add_adapter(tiny_model(), run_config().lora, source).to(torch.float64)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad(), model.disable_adapter():
+        plain = model(ids).logits
+    assert (model(ids).logits - plain).abs().max() > 0.01, "the tuned adapter does nothing"
+    config = run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0})
+    assert_reference_stays(Policy(model, tiny_tokenizer()), config)
+
+
+def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
+    model = {"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"}
+    config = run_config(model=model, lora={"enabled": False}, optimizer={"lr": 1e-3})
+    assert_reference_stays(Policy.load(config, need_reference=True), config)
 
 
 def test_sampling_leaves_the_weights_bitwise_as_they_were():
@@ -257,15 +234,8 @@ def test_sampling_leaves_the_weights_bitwise_as_they_were():
 
 @pytest.mark.parametrize("more", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}])
 def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
-    import peft
-
-    lora = peft.LoraConfig(
-        r=4,
-        target_modules=["q_proj", "down_proj"],
-        task_type="CAUSAL_LM",
-        init_lora_weights=False,
-        **more,
-    )
+    layers = {"target_modules": ["q_proj", "down_proj"], "init_lora_weights": False}
+    lora = peft.LoraConfig(r=4, task_type="CAUSAL_LM", **layers, **more)
     policy = Policy(peft.get_peft_model(tiny_model(), lora).to(torch.float64), tiny_tokenizer())
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode():
@@ -276,17 +246,15 @@ def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
 
 @pytest.mark.parametrize("stacked", [False, True])
 def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_trained_in_float32(
-    stacked: bool,
+    stacked,
 ):
     """With the gradient of the float32 model, but for rounding; and whoever calls the model by itself gets no error of types."""
     found = {}
+    rows = [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]]
     for dtype in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
-        model = add_adapter(
-            tiny_model(dtype=torch.bfloat16).to(dtype),
-            run_config().lora,
-            ModelSource("tiny", "tiny"),
-        )
+        base = tiny_model(dtype=torch.bfloat16).to(dtype)
+        model = add_adapter(base, run_config().lora, ModelSource("tiny", "tiny"))
         generator, types = torch.Generator().manual_seed(1), set()
         for name, parameter in model.named_parameters():
             if "lora_" in name:
@@ -297,11 +265,7 @@ def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_traine
                 )
         policy = Policy(model, tiny_tokenizer(), stacked=stacked)
         types.clear()
-        (micro,) = policy.micro_batches(
-            [Row(r.segments[0], 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
-            max_tokens=10_000,
-            dtype=torch.float32,
-        )
+        (micro,) = policy.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
         logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
         (logprob_BT * micro.real_BT).sum().backward()
         # In stacks the layers of the adapters are not called.
@@ -314,22 +278,27 @@ def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_traine
     assert 0.9 < half.norm() / plain.norm() < 1.1
 
 
-def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
-    policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
-    updater = Updater(policy, run_config(), steps=10)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
-    updater.accelerator.scaler = scaler  # accelerate makes one on CUDA only
+def with_scaler(config: RunConfig, scaler: torch.amp.GradScaler) -> Updater:
+    """Return an updater with a scaler, which accelerate makes on CUDA only."""
+    updater = Updater(Policy(tiny_policy().model.float(), tiny_tokenizer()), config, steps=10)
+    updater.accelerator.scaler = scaler
     updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=scaler)
-    before = weights(policy)
-    updater.update(
-        [[Row(row.segment, 1000 * row.advantage, row.weight) for row in batch()[0]]]
-    )  # 2^127 times this is infinite
+    return updater
+
+
+def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    updater = with_scaler(run_config(), scaler)
+    before = weights(updater.policy)
+    # 2^127 times this is infinite.
+    large = [Row(row.segment, 1000 * row.advantage, row.weight) for row in batch()[0]]
+    updater.update([large])
     assert scaler.get_scale() < 2.0**127
     assert updater.skipped == 0
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert is_unchanged(updater.policy, before)
     scaler.update(2.0)
     updater.update(batch())
-    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert not is_unchanged(updater.policy, before)
 
 
 def test_the_loss_that_is_logged_is_the_one_that_is_lowered_bonus_included():
@@ -346,26 +315,17 @@ def test_the_loss_that_is_logged_is_the_one_that_is_lowered_bonus_included():
     assert values["loss"] < values["policy_loss"] + values["kl_penalty"] - 0.1
 
 
-def test_a_first_batch_without_rows_is_no_failure_of_the_float16_scaler(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
-    updater = Updater(policy, run_config(kl={"beta": 0.0}), steps=10)
-    updater.accelerator.scaler, updater.accelerator.native_amp = (
-        torch.amp.GradScaler("cpu"),
-        True,
-    )  # accelerate makes one on CUDA only
+def test_a_first_batch_without_rows_is_no_failure_of_the_float16_scaler(monkeypatch):
+    updater = with_scaler(run_config(kl={"beta": 0.0}), torch.amp.GradScaler("cpu"))
+    updater.accelerator.native_amp = True
     monkeypatch.setitem(updater.accelerator.state._shared_state, "_mixed_precision", "fp16")
-    updater.optimizer = AcceleratedOptimizer(
-        updater.optimizer.optimizer, scaler=updater.accelerator.scaler
-    )
     updater.accelerator._optimizers = [updater.optimizer]
-    before = weights(policy)
+    before = weights(updater.policy)
     assert updater.update([[]])["grad_norm"] == 0
     assert updater.skipped == 0
-    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert is_unchanged(updater.policy, before)
     updater.update(batch())
-    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert not is_unchanged(updater.policy, before)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +347,5 @@ def test_schedules_warm_up_and_end_where_they_say(settings, done, expected):
 
 @pytest.mark.parametrize("total", [5, 15, 25, 101])
 def test_a_warm_up_that_ends_between_two_steps_never_exceeds_the_peak(total):
-    shares = [
-        rate(done, total, run_config(schedule={"warmup": 0.1}).schedule) for done in range(total)
-    ]
-    assert max(shares) <= 1
+    plan = run_config(schedule={"warmup": 0.1}).schedule
+    assert max(rate(done, total, plan) for done in range(total)) <= 1

@@ -19,12 +19,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_core import Reward, Task, Verdict
+from grpo_core import ConfigError, Group, Reward, Task, Verdict, build_config
 from grpo_core.config.config import RunConfig
-from grpo_core.config.overrides import build_config
 from grpo_core.config.sizes import with_defaults
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Group
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.policy.causal import Policy
@@ -265,13 +262,11 @@ def try_configs(seed: int, accepted: int) -> Counter[str]:
     return counts
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "seed",
     [*range(15, 19), *(pytest.param(n, marks=pytest.mark.heavy) for n in range(19, 95))],
 )
-def test_a_random_config_takes_a_finite_step_and_ranks_rightly_or_is_refused_in_one_line(
-    seed: int,
-) -> None:
+def test_a_random_config_takes_a_finite_step_and_ranks_rightly_or_is_refused_in_one_line(seed):
     counts = try_configs(seed, CHUNK)
     assert counts["refused"] > 0
