@@ -129,6 +129,7 @@ def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulat
         assert "JSON" in messages[1]["content"]
 
 
+@pytest.mark.slow
 def test_two_steps_of_fill_in_train_a_tiny_masked_model_paid_by_a_tiny_scorer(tmp_path):
     generator, judge, run = (tmp_path / name for name in ("generator", "judge", "run"))
     save_masked(generator)

@@ -107,9 +107,7 @@ def run(*command: str, cwd: Path, **variables: str) -> str:
 
 
 @pytest.mark.skipif(not INSPECT, reason="GRPO_INSPECT_PYTHON names no Python with inspect-ai")
-def test_inspect_gets_the_samplers_answers(
-    url: str, own_answers: dict[str, str], tmp_path: Path
-) -> None:
+def test_inspect_gets_the_samplers_answers(url, own_answers, tmp_path):
     (tmp_path / "sums.py").write_text(TASK)
     run(
         *(INSPECT, "-m", "inspect_ai", "eval", "sums.py", "--display", "none"),
@@ -136,9 +134,7 @@ def test_inspect_gets_the_samplers_answers(
 
 
 @pytest.mark.skipif(not LM_EVAL, reason="GRPO_LMEVAL_PYTHON names no Python with lm-eval")
-def test_lm_eval_gets_the_samplers_answers(
-    url: str, own_answers: dict[str, str], tmp_path: Path
-) -> None:
+def test_lm_eval_gets_the_samplers_answers(url, own_answers, tmp_path):
     rows = [{"question": question, "result": str(result)} for question, result in QUESTIONS.items()]
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "sums.yaml").write_text(LM_EVAL_TASK.format(folder=tmp_path))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from typer.testing import CliRunner
 
-from grpo_core import Harmless, NeedsConsent
+from grpo_core import ConfigError, Harmless, NeedsConsent, Trainer, build_config
 from grpo_core.cli.app import app
-from grpo_core.config.overrides import build_config
 from grpo_core.plugins.consent import risks
-from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.trust import risky_settings, trusted_folder
-from grpo_core.train.trainer import Trainer
 
-from ..commandline import words
+from .letters import Letters
+from .runs import finished_arithmetic
 
 LETTERS = Path(__file__).parent / "letters.py"
 
@@ -39,25 +36,29 @@ def evil(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def folder(settings: dict[str, Any], tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of an environment that is installed."""
-    more = {
-        "environment": "arithmetic",
-        "steps": 1,
-        "eval": {"tasks": 2},
-        "sampling": {"max_new_tokens": 3},
-        "weights": {},
-    }
-    Trainer(build_config([settings, more]), folder=tmp_path / "run").run()
-    return tmp_path / "run"
+    return finished_arithmetic(tmp_path_factory.mktemp("finished"))
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def without_weights(folder: Path) -> None:
+    """Make a run one that did not end."""
+    for name in ("final", "checkpoints"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
     """Change config.json as somebody would who wants it to be taken for that of a run."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    change(config)
+    config |= changes
     config.pop("digest", None)
     path.write_text(json.dumps(config))
 
@@ -72,47 +73,37 @@ def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(
     folder, evil, tmp_path
 ):
     name, mark = f"{evil}:Letters", tmp_path / "mark"
-    rewrite(folder, lambda config: config.update(environment=name, env={}))
-    unfinished = tmp_path / "unfinished"
-    shutil.copytree(folder, unfinished)
-    shutil.rmtree(unfinished / "final")
-    shutil.rmtree(unfinished / "checkpoints", ignore_errors=True)
-    common = ["--tasks", "1", "--samples", "1"]
-    commands = (
-        ["eval", "--run", folder, *common],
-        ["generate", "--run", folder, "2 + 2"],
-        ["run", "--resume", unfinished],
-        words(f"export {folder} --rollouts {tmp_path / 'good.jsonl'} --split all --min-reward 0"),
-        ["run", "--recipe", folder / "config.json", "--out", tmp_path / "new"],
-    )
-    for command in commands:
-        status, output = invoke(*command)
-        assert (status, "add --trust" in output, name in output) == (2, True, True), output
-        assert not mark.exists(), command
-    status, output = invoke("eval", "--run", folder, "--env", "arithmetic", *common)
+    rewrite(folder, environment=name, env={})
+
+    def evaluate(*more: str) -> tuple[int, str]:
+        return invoke("eval", "--run", folder, "--tasks", "1", "--samples", "1", *more)
+
+    status, output = evaluate()
+    assert (status, "add --trust" in output, name in output) == (2, True, True), output
+    status, output = evaluate("--env", "arithmetic")
     assert status == 0, output  # the folder's own environment is not used
     assert not mark.exists()
-    status, output = invoke("eval", "--run", folder, "--env", name, *common)
+    status, output = evaluate("--env", name)
     assert status == 0, output  # the command itself names the file
     assert mark.exists()
-    mark.unlink()
-    assert (
-        invoke("eval", "--run", folder, *common)[0] == 2
-    )  # naming it once is no trust in the folder
-    status, output = invoke("eval", "--run", folder, "--trust", *common)
-    assert status == 0, output
-    status, output = invoke("eval", "--run", folder, *common)
-    assert status == 0, output  # what was trusted once is remembered
+    assert evaluate()[0] == 2  # naming it once is no trust in the folder
+    for more in (("--trust",), ()):  # what was trusted once is remembered
+        status, output = evaluate(*more)
+        assert status == 0, output
 
 
-def test_a_run_of_this_user_on_this_machine_needs_no_trust_and_a_changed_one_does(
+def own_run(settings: dict[str, Any], evil: Path, folder: Path) -> Path:
+    """A run of the user's own with that file."""
+    more = {"environment": f"{evil}:Letters", "steps": 1, "group_size": 2, "eval": {"tasks": 2}}
+    Trainer(build_config([settings, more]), folder=folder).run()
+    return folder
+
+
+def test_a_run_of_this_user_on_this_machine_needs_no_trust_and_that_of_another_does(
     settings, evil, tmp_path, monkeypatch
 ):
-    config = build_config(
-        [settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}]
-    )
-    Trainer(config, folder=tmp_path / "own").run()
-    command = ["eval", "--run", tmp_path / "own", "--tasks", "1", "--samples", "1"]
+    own = own_run(settings, evil, tmp_path / "own")
+    command = ["eval", "--run", own, "--tasks", "1", "--samples", "1"]
     assert invoke(*command)[0] == 0
     (note,) = trusted_folder().iterdir()
     assert json.loads(note.read_text())["settings"] == {"environment": f"{evil}:Letters"}
@@ -126,87 +117,63 @@ def test_a_state_folder_that_cannot_be_written_costs_the_note_and_not_the_run(
 ):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    config = build_config(
-        [settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}]
-    )
-    Trainer(config, folder=tmp_path / "own").run()
+    assert (own_run(settings, evil, tmp_path / "own") / "final").is_dir()
     assert "will ask for --trust" in caplog.text
-    assert (tmp_path / "own" / "final").is_dir()
 
 
-def test_the_python_interface_asks_as_the_command_line_does(folder, evil, tmp_path):
-    rewrite(folder, lambda config: config.update(environment=f"{evil}:Letters", env={}))
-    shutil.rmtree(folder / "final")
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    with pytest.raises(ConfigError, match="add --trust"):
-        Trainer.resumed(folder)
-    assert not (tmp_path / "mark").exists()
+def test_what_runs_code_or_sends_data_is_known_wherever_it_stands():
+    judges = {"default": {"name": "/x/judge.py:Judge", "settings": {"base_url": "http://x/v1"}}}
+    config = {
+        "environment": "dataset",
+        "env": {"path": "/etc/rows", "reward": "/x/reward.py:score", "tag": "a"},
+        "mixture": {"/x/y.py:Env": {}, "dataset": {"env": {"reward": "/x/reward.py:score"}}},
+        "eval": {"also": ["arithmetic", "/x/y.py:Env"]},
+        "model": {"name": "org/name", "trust_remote_code": True},
+        "judges": judges,
+        "sandbox": {"name": "/x/box.py:Box", "settings": {"python": "/x/python"}},
+    }
+    assert set(risky_settings(config)) == {
+        *("env.path", "env.reward", 'mixture."/x/y.py:Env"', "mixture.dataset.env.reward"),
+        *("eval.also.1", "model.trust_remote_code", "judges.default.name"),
+        *("judges.default.settings.base_url", "sandbox.name", "sandbox.settings.python"),
+    }
+    assert list(risky_settings({"environment": "/x/y.py:Env"})) == ["environment"]
 
 
 @pytest.mark.parametrize(
-    ("config", "names"),
+    "config",
     [
-        ({"environment": "/x/y.py:Env"}, ["environment"]),
-        ({"mixture": {"arithmetic": {}, "/x/y.py:Env": {}}}, ['mixture."/x/y.py:Env"']),
-        ({"eval": {"also": ["arithmetic", "/x/y.py:Env"]}}, ["eval.also.1"]),
-        ({"model": {"name": "org/name", "trust_remote_code": True}}, ["model.trust_remote_code"]),
-        (
-            {"environment": "dataset", "env": {"tag": "a", "reward": "/x/reward.py:score"}},
-            ["env.reward"],
-        ),
-        (
-            {"environment": "dataset", "env": {"path": "/etc/rows", "reward": "number"}},
-            ["env.path"],
-        ),
-        (
-            {"mixture": {"dataset": {"env": {"reward": "/x/reward.py:score"}}}},
-            ["mixture.dataset.env.reward"],
-        ),
-        (
-            {"judges": {"default": {"name": "llm", "settings": {"base_url": "http://x/v1"}}}},
-            ["judges.default.settings.base_url"],
-        ),
-        ({"judges": {"default": {"name": "/x/judge.py:Judge"}}}, ["judges.default.name"]),
-        ({"sandbox": {"name": "/x/box.py:Box"}}, ["sandbox.name"]),
-        (
-            {"sandbox": {"name": "bubblewrap", "settings": {"python": "/x/python"}}},
-            ["sandbox.settings.python"],
-        ),
-        (
-            {
-                "environment": "besiege/car",
-                "env": {"formula": "code", "turns": 2},
-                "model": {"name": "/models/a.py/b", "system_prompt": "Be brief."},
-                "sampling": {"stop": ["."]},
-                "weights": {"format": 0.5},
-            },
-            [],
-        ),
-        (
-            {
-                "provenance": {"environments": {"/x/y.py:Env": "1234"}},
-                "environment": None,
-                "judges": None,
-                "mixture": 3,
-            },
-            [],
-        ),
+        {
+            "environment": "besiege/car",
+            "env": {"formula": "code", "turns": 2},
+            "model": {"name": "/models/a.py/b", "system_prompt": "Be brief."},
+            "sampling": {"stop": ["."]},
+            "weights": {"format": 0.5},
+        },
+        {
+            "provenance": {"environments": {"/x/y.py:Env": "1234"}},
+            "environment": None,
+            "judges": None,
+            "mixture": 3,
+        },
     ],
+    ids=["names, numbers and texts", "notes of a run, and what is no config"],
 )
-def test_what_runs_code_or_sends_data_is_known(config, names):
-    assert list(risky_settings(config)) == names
+def test_what_runs_no_code_and_sends_no_data_is_not_asked_about(config):
+    assert not risky_settings(config)
 
 
-def test_own_runs_and_installed_recipes_are_never_asked_about(settings, tmp_path, monkeypatch):
-    (tmp_path / "rows.jsonl").write_text(
-        "".join(f'{{"question": "{n} + 1", "answer": "{n + 1}"}}\n' for n in range(40))
-    )
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_own_runs_and_installed_recipes_are_never_asked_about(
+    settings, tmp_path, monkeypatch, trains
+):
+    rows = "".join(f'{{"question": "{n} + 1", "answer": "{n + 1}"}}\n' for n in range(40))
+    (tmp_path / "rows.jsonl").write_text(rows)
     (tmp_path / "reward.py").write_text("def score(text, row): return 0.5\n")
     monkeypatch.chdir(tmp_path)
     more = {
         "environment": "dataset",
         "env": {"path": "rows.jsonl", "reward": "reward.py:score", "prompt": "{question} ="},
-        "weights": {},
         "steps": 1,
         "eval": {"tasks": 2},
         "sampling": {"max_new_tokens": 3},
@@ -218,18 +185,19 @@ def test_own_runs_and_installed_recipes_are_never_asked_about(settings, tmp_path
     shutil.rmtree("unfinished/final")
     own_model = ["--model", settings["model"]["name"], "--set", "model.dtype=float32"]
     own_model += ["--steps", "1", "--max-new-tokens", "2", "--set", "eval.tasks=0"]
-    commands = (
+    own_model += ["--set", "prompts_per_step=2", "--set", "group_size=2"]
+    reading = (
         ["eval", "--run", "own", "--tasks", "1", "--samples", "1"],
         ["generate", "--run", "own", "1 + 1"],
         ["rescore", "own"],
         ["export", "own", "--rollouts", "good.jsonl", "--split", "all", "--min-reward", "0"],
-        ["report", "own"],
-        ["run", "--recipe", "own/config.json", "--out", "again"],
         ["run", "--resume", "unfinished", "--set", "trainer.logits_mb=32"],
-        ["rescore", "unfinished"],
+    )
+    training = (
+        ["run", "--recipe", "own/config.json", "--out", "again"],
         ["run", "--env", "arithmetic", "--recipe", "dapo", *own_model, "--out", "installed"],
     )
-    for command in commands:
+    for command in training if trains else reading:
         status, output = invoke(*command)
         assert status == 0, (command, output)
     (tmp_path / "elsewhere").mkdir()
@@ -242,7 +210,7 @@ def test_consent_to_a_file_in_one_folder_is_none_to_its_namesake_in_another(
     folder, tmp_path, monkeypatch
 ):
     env = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "reward.py:score"}
-    rewrite(folder, lambda config: config.update(environment="dataset", env=env, weights={}))
+    rewrite(folder, environment="dataset", env=env, weights={})
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
@@ -261,7 +229,7 @@ def test_settings_of_the_command_line_are_the_users_and_those_beside_them_are_no
 ):
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
     env = {"path": "/etc/passwd", "eval_path": "/etc/passwd", "reward": f"{evil}:score"}
-    rewrite(folder, lambda config: config.update(environment="dataset", env=env, weights={}))
+    rewrite(folder, environment="dataset", env=env, weights={})
     own = f'env={{"path": "{tmp_path}/rows.jsonl", "eval_path": "{tmp_path}/rows.jsonl"}}'
     status, output = invoke("rescore", folder, "--set", own)
     assert (status, "/etc" in output, "env.reward" in output) == (2, False, True), output
@@ -289,14 +257,12 @@ def test_a_recipe_that_was_trusted_is_used_again_and_can_be_shown_before(evil, s
 def test_an_environment_of_the_callers_own_is_no_consent_to_the_one_that_the_folder_names(
     folder, evil, tmp_path
 ):
-    from .letters import Letters
-
-    rewrite(folder, lambda config: config.update(environment=f"{evil}:Letters", env={}))
-    shutil.rmtree(folder / "final")
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    changes = {"trainer.logits_mb": 32}
-    allow = [f"{evil}:Letters"]
-    Trainer.resumed(folder, Letters(), changes=changes, allow=["arithmetic", *allow]).run()
+    rewrite(folder, environment=f"{evil}:Letters", env={})
+    without_weights(folder)
+    with pytest.raises(ConfigError, match="add --trust"):
+        Trainer.resumed(folder)
+    changes, allow = {"trainer.logits_mb": 32}, ["arithmetic", f"{evil}:Letters"]
+    Trainer.resumed(folder, Letters(), changes=changes, allow=allow).run()
     assert (folder / "final").is_dir()
     assert invoke("eval", "--run", folder, "--tasks", "1", "--samples", "1")[0] == 2
     assert not (tmp_path / "mark").exists()
@@ -329,10 +295,7 @@ def test_trust_holds_for_what_the_command_used_and_not_for_the_rest_of_the_folde
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
     rows = {"path": str(tmp_path / "rows.jsonl"), "eval_path": str(tmp_path / "rows.jsonl")}
     sampler = {"name": "vllm", "settings": {"args": ["--trust-remote-code"]}}
-    rewrite(
-        folder,
-        lambda config: config.update(environment="dataset", env=rows, weights={}, sampler=sampler),
-    )
+    rewrite(folder, environment="dataset", env=rows, weights={}, sampler=sampler)
     assert invoke("rescore", folder)[0] == 2
     assert invoke("rescore", folder, "--trust")[0] == 0
     assert invoke("rescore", folder)[0] == 0
@@ -344,9 +307,6 @@ def test_trust_holds_for_what_the_command_used_and_not_for_the_rest_of_the_folde
 def test_a_harmless_setting_of_one_environment_is_asked_about_where_another_reads_it(
     folder, evil, tmp_path
 ):
-    rewrite(
-        folder,
-        lambda config: config.update(environment="fillin", env={"form": "causal"}, weights={}),
-    )
+    rewrite(folder, environment="fillin", env={"form": "causal"}, weights={})
     status, output = invoke("rescore", folder, "--set", "environment=dataset")
     assert (status, "env.form = causal" in output) == (2, True), output

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.config.overrides import build_config
-from grpo_core.train.trainer import Trainer
 
-from .tiny import save_tiny
+from .runs import finished_arithmetic
 
 LETTERS = Path(__file__).parent / "letters.py"
 ROWS = '{"question": "1 + 1", "answer": "2"}\n' * 3
-Change = Callable[["Planted"], Mapping[str, Any]]
+Content = Mapping[str, Any]
+"""Settings, in which EVIL, HERE, ROWS and ADDRESS stand for the places of the stranger's."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,7 @@ class Planted:
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of an installed environment, by its user."""
-    root = tmp_path_factory.mktemp("honest")
-    settings = {
-        "environment": "arithmetic",
-        "model": {"name": str(save_tiny(root / "tiny")), "dtype": "float32"},
-        "prompts_per_step": 2,
-        "group_size": 2,
-        "steps": 1,
-        "eval": {"tasks": 2},
-        "sampling": {"max_new_tokens": 3},
-    }
-    Trainer(build_config([settings]), folder=root / "run").run()
-    return root / "run"
+    return finished_arithmetic(tmp_path_factory.mktemp("honest"))
 
 
 @pytest.fixture
@@ -100,34 +88,32 @@ def planted(
     )
 
 
-def dataset(reward: Callable[[Planted], str]) -> Change:
-    return lambda planted: {
-        "environment": "dataset",
-        "weights": {},
-        "env": {"path": planted.rows, "reward": reward(planted)},
-    }
+def dataset(reward: str) -> Content:
+    return {"environment": "dataset", "weights": {}, "env": {"path": "ROWS", "reward": reward}}
 
 
-def mixture(member: Change) -> Change:
-    return lambda planted: {
-        "environment": None,
-        "env": {},
-        "weights": {},
-        "mixture": {"arithmetic": {}, **member(planted)},
-    }
+def mixture(**members: Content) -> Content:
+    members["arithmetic"] = {}
+    return {"environment": None, "env": {}, "weights": {}, "mixture": members}
 
 
-def section(name: str, content: Callable[[Planted], Mapping[str, Any]]) -> Change:
-    return lambda planted: {name: content(planted)}
+def vllm(**settings: Any) -> Content:
+    return {"sampler": {"name": "vllm", "settings": settings}}
 
 
-def judged(settings: Callable[[Planted], Mapping[str, Any]], name: str = "llm") -> Change:
+def ray(part: str, **settings: Any) -> Content:
+    placed = {"name": "ray", "settings": settings}
+    return {"sampler": placed} if part == "sampler" else {"verify": {"executor": placed}}
+
+
+def sandboxed(name: str, **settings: Any) -> Content:
+    return {"environment": "sql", "env": {}, "sandbox": {"name": name, "settings": settings}}
+
+
+def judged(name: str = "llm", **settings: Any) -> Content:
     """A run whose environment asks a judge."""
-    return lambda planted: {
-        "environment": "fillin",
-        "env": {},
-        "judges": {"default": {"name": name, "settings": settings(planted)}},
-    }
+    judges = {"default": {"name": name, "settings": settings}}
+    return {"environment": "fillin", "env": {}, "judges": judges}
 
 
 EVAL, RESCORE, EXPORT = (
@@ -137,139 +123,70 @@ EVAL, RESCORE, EXPORT = (
 )
 GENERATE, RESUME = ("generate", "--run", "RUN", "?"), ("run", "--resume", "UNFINISHED")
 RECIPE, SFT = ("run", "--recipe", "JSON"), ("sft", "--recipe", "TOML", "--steps", "1")
-KINDS: dict[str, tuple[tuple[str, ...], Change]] = {
-    "a function whose name is no identifier": (RESCORE, dataset(lambda p: f"{p.evil}:f-")),
-    "a function without a name": (RESCORE, dataset(lambda p: f"{p.evil}:")),
-    "a path with a line break": (
-        RESCORE,
-        dataset(lambda p: f"{Path(p.evil).parent}/with\nbreak/evil.py:f"),
-    ),
-    "a function of an installed module": (RESCORE, dataset(lambda p: "builtins:eval")),
-    "a function of the stranger's module": (RESCORE, dataset(lambda p: "evil_module:f")),
-    "white space around a path": (RESCORE, dataset(lambda p: f" {p.evil}:f ")),
-    "a file of two dots": (EVAL, dataset(lambda p: p.evil.replace("evil.py", "evil.reward.py:f"))),
-    "a link to a file": (GENERATE, dataset(lambda p: p.evil.replace("evil.py", "link.py:f"))),
-    "a link in the folder": (EXPORT, dataset(lambda p: f"{p.folder}/link.py:f")),
-    "a path with a detour": (RESUME, dataset(lambda p: f"{p.folder}/../evil.py:f")),
-    "an environment in a recipe": (RECIPE, lambda p: {"environment": f"{p.evil}:Letters"}),
-    "an environment in a recipe in TOML": (SFT, lambda p: {"environment": f"{p.evil}:Answered"}),
-    "an environment in a mixture": (RECIPE, mixture(lambda p: {f"{p.evil}:Letters": {}})),
+KINDS: dict[str, tuple[tuple[str, ...], Content]] = {
+    "a function whose name is no identifier": (RESCORE, dataset("EVIL:f-")),
+    "a function without a name": (RESCORE, dataset("EVIL:")),
+    "a path with a line break": (RESCORE, dataset("HERE/with\nbreak/evil.py:f")),
+    "a function of an installed module": (RESCORE, dataset("builtins:eval")),
+    "a function of the stranger's module": (RESCORE, dataset("evil_module:f")),
+    "white space around a path": (RESCORE, dataset(" EVIL:f ")),
+    "a file of two dots": (EVAL, dataset("HERE/evil.reward.py:f")),
+    "a link to a file": (GENERATE, dataset("HERE/link.py:f")),
+    "a link in the folder": (EXPORT, dataset("HERE/run/link.py:f")),
+    "a path with a detour": (RESUME, dataset("HERE/run/../evil.py:f")),
+    "an environment in a recipe": (RECIPE, {"environment": "EVIL:Letters"}),
+    "an environment in a recipe in TOML": (SFT, {"environment": "EVIL:Answered"}),
+    "an environment in a mixture": (RECIPE, mixture(**{"EVIL:Letters": {}})),
     "a function in a mixture": (
         RESUME,
-        mixture(lambda p: {"dataset": {"env": {"path": p.rows, "reward": f"{p.evil}:f"}}}),
+        mixture(dataset={"env": {"path": "ROWS", "reward": "EVIL:f"}}),
     ),
-    "an evaluated environment": (
-        RESUME,
-        section("eval", lambda p: {"tasks": 1, "also": [f"{p.evil}:Letters"]}),
-    ),
-    "evaluated environments in one text": (
-        RECIPE,
-        section("eval", lambda p: {"also": f"arithmetic, {p.evil}:Letters"}),
-    ),
-    "an estimator": (RESUME, section("advantage", lambda p: {"name": f"plugin:{p.evil}:f"})),
-    "a surrogate": (RESUME, section("loss", lambda p: {"name": f"plugin:{p.evil}:f"})),
-    "a tracker": (RESUME, section("log", lambda p: {"trackers": [f"plugin:{p.evil}:f"]})),
-    "trackers in one text": (
-        RECIPE,
-        section("log", lambda p: {"trackers": f"tensorboard,plugin:{p.evil}:f"}),
-    ),
-    "a sampler": (RESUME, section("sampler", lambda p: {"name": f"{p.evil}:f"})),
-    "an executor": (
-        RESCORE,
-        section("verify", lambda p: {"executor": {"name": f"{p.evil}:Place"}}),
-    ),
-    "a sandbox": (
-        RESCORE,
-        lambda p: {"environment": "sql", "env": {}, "sandbox": {"name": f"{p.evil}:Box"}},
-    ),
-    "a judge": (EVAL, judged(lambda p: {}, name="FILE.py:Judge")),
-    "arguments of the sampler": (
-        RESUME,
-        section(
-            "sampler", lambda p: {"name": "vllm", "settings": {"args": ["--trust-remote-code"]}}
-        ),
-    ),
-    "arguments of the sampler in one text": (
-        RECIPE,
-        section("sampler", lambda p: {"name": "vllm", "settings": {"args": "--trust-remote-code"}}),
-    ),
-    "the program of the sampler": (
-        RESUME,
-        section("sampler", lambda p: {"name": "vllm", "settings": {"python": "python3"}}),
-    ),
-    "a cluster for the sampler": (
-        RESUME,
-        section("sampler", lambda p: {"name": "ray", "settings": {"address": p.address}}),
-    ),
-    "a sampler in the sampler": (
-        RESUME,
-        section("sampler", lambda p: {"name": "ray", "settings": {"sampler": f"{p.evil}:f"}}),
-    ),
-    "a cluster for the verifiers": (
-        RESCORE,
-        section(
-            "verify",
-            lambda p: {"executor": {"name": "ray", "settings": {"address": p.address}}},
-        ),
-    ),
-    "the address of a judge": (EVAL, judged(lambda p: {"base_url": f"http://{p.address}/v1"})),
-    "the address of a judge with a control": (
-        EVAL,
-        judged(lambda p: {"base_url": f"\x01http://{p.address}/v1"}),
-    ),
-    "the key of a judge": (EVAL, judged(lambda p: {"model": "m", "key": "HF_TOKEN"})),
-    "a file that a judge writes": (EVAL, judged(lambda p: {"model": "m", "cache": "cache"})),
-    "fields that a judge is sent": (
-        EVAL,
-        judged(lambda p: {"model": "m", "request": {"store": True}}),
-    ),
-    "variables for workers": (
-        RESCORE,
-        section("verify", lambda p: {"worker_environment": ["HF_TOKEN"]}),
-    ),
-    "variables for workers in one text": (
-        RECIPE,
-        section("verify", lambda p: {"worker_environment": "HF_TOKEN"}),
-    ),
-    "workers that see the trainer": (
-        RESCORE,
-        section("verify", lambda p: {"namespace": "off"}),
-    ),
+    "an evaluated environment": (RESUME, {"eval": {"tasks": 1, "also": ["EVIL:Letters"]}}),
+    "evaluated environments in one text": (RECIPE, {"eval": {"also": "arithmetic, EVIL:Letters"}}),
+    "an estimator": (RESUME, {"advantage": {"name": "plugin:EVIL:f"}}),
+    "a surrogate": (RESUME, {"loss": {"name": "plugin:EVIL:f"}}),
+    "a tracker": (RESUME, {"log": {"trackers": ["plugin:EVIL:f"]}}),
+    "trackers in one text": (RECIPE, {"log": {"trackers": "tensorboard,plugin:EVIL:f"}}),
+    "a sampler": (RESUME, {"sampler": {"name": "EVIL:f"}}),
+    "an executor": (RESCORE, {"verify": {"executor": {"name": "EVIL:Place"}}}),
+    "a sandbox": (RESCORE, sandboxed("EVIL:Box")),
+    "a judge": (EVAL, judged("EVIL:Judge")),
+    "arguments of the sampler": (RESUME, vllm(args=["--trust-remote-code"])),
+    "arguments of the sampler in one text": (RECIPE, vllm(args="--trust-remote-code")),
+    "the program of the sampler": (RESUME, vllm(python="python3")),
+    "a cluster for the sampler": (RESUME, ray("sampler", address="ADDRESS")),
+    "a sampler in the sampler": (RESUME, ray("sampler", sampler="EVIL:f")),
+    "a cluster for the verifiers": (RESCORE, ray("executor", address="ADDRESS")),
+    "the address of a judge": (EVAL, judged(base_url="http://ADDRESS/v1")),
+    "the address of a judge with a control": (EVAL, judged(base_url="\x01http://ADDRESS/v1")),
+    "the key of a judge": (EVAL, judged(model="m", key="HF_TOKEN")),
+    "a file that a judge writes": (EVAL, judged(model="m", cache="cache")),
+    "fields that a judge is sent": (EVAL, judged(model="m", request={"store": True})),
+    "variables for workers": (RESCORE, {"verify": {"worker_environment": ["HF_TOKEN"]}}),
+    "variables for workers in one text": (RECIPE, {"verify": {"worker_environment": "HF_TOKEN"}}),
+    "workers that see the trainer": (RESCORE, {"verify": {"namespace": "off"}}),
     "where agents are listened to": (
         RESUME,
-        section("endpoint", lambda p: {"name": "http", "settings": {"host": "0"}}),
+        {"endpoint": {"name": "http", "settings": {"host": "0"}}},
     ),
-    "an image": (
-        RESCORE,
-        lambda p: {
-            "environment": "sql",
-            "env": {},
-            "sandbox": {"name": "docker", "settings": {"image": "evil"}},
-        },
-    ),
-    "code of a model": (RESUME, section("model", lambda p: {"trust_remote_code": True})),
-    "a file that is read": (EVAL, lambda p: {"environment": "gsm8k", "env": {"path": "/etc"}}),
+    "an image": (RESCORE, sandboxed("docker", image="evil")),
+    "code of a model": (RESUME, {"model": {"trust_remote_code": True}}),
+    "a file that is read": (EVAL, {"environment": "gsm8k", "env": {"path": "/etc"}}),
     "a template that reaches objects": (
         RESCORE,
-        lambda p: {
+        {
             "environment": "dataset",
             "env": {"name": "d", "prompt": "{answer.__class__.__str__.__globals__}"},
         },
     ),
-    "examples that are read": (
-        ("sft", "--recipe", "TOML", "--steps", "1"),
-        section("sft", lambda p: {"data": p.rows}),
-    ),
+    "examples that are read": (SFT, {"sft": {"data": "ROWS"}}),
 }
 
 
-def merged(into: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def merged(into: dict[str, Any], change: Content) -> dict[str, Any]:
     for key, value in change.items():
-        into[key] = (
-            merged(dict(into[key]), value)
-            if isinstance(value, Mapping) and isinstance(into.get(key), dict) and key != "env"
-            else value
-        )
+        inner = isinstance(value, Mapping) and isinstance(into.get(key), dict) and key != "env"
+        into[key] = merged(dict(into[key]), value) if inner else value
     return into
 
 
@@ -287,31 +204,26 @@ def as_toml(settings: Mapping[str, Any]) -> str:
 def command_of(kind: str, planted: Planted) -> list[str]:
     """Plant the folder or the recipe, and return the command that its victim types."""
     command, change = KINDS[kind]
-    changed = json.loads(
-        json.dumps(change(planted)).replace("FILE.py", json.dumps(planted.evil)[1:-1])
-    )
+    here = planted.folder.parent
+    text = json.dumps(change)
+    places = {"EVIL": planted.evil, "ROWS": planted.rows, "ADDRESS": planted.address, "HERE": here}
+    for word, place in places.items():
+        text = text.replace(word, json.dumps(str(place))[1:-1])
+    changed = json.loads(text)
     path = planted.folder / "config.json"
     config = merged(json.loads(path.read_text()), changed)
     config.pop("digest", None)
     path.write_text(json.dumps(config))
-    unfinished = planted.folder.with_name("unfinished")
+    unfinished = here / "unfinished"
     shutil.copytree(planted.folder, unfinished, symlinks=True)
     shutil.rmtree(unfinished / "final")
     shutil.rmtree(unfinished / "checkpoints", ignore_errors=True)
     del config["provenance"]  # as if no run had written it
-    (planted.folder.parent / "recipe.json").write_text(json.dumps(config))
-    (planted.folder.parent / "recipe.toml").write_text(
-        as_toml(
-            {"environment": "arithmetic", "model": {"name": config["model"]["name"]}, **changed}
-        )
-    )
-    places = {
-        "RUN": str(planted.folder),
-        "UNFINISHED": str(unfinished),
-        "JSON": str(planted.folder.parent / "recipe.json"),
-        "TOML": str(planted.folder.parent / "recipe.toml"),
-    }
-    return [places.get(word, word) for word in command]
+    (here / "recipe.json").write_text(json.dumps(config))
+    recipe = {"environment": "arithmetic", "model": {"name": config["model"]["name"]}, **changed}
+    (here / "recipe.toml").write_text(as_toml(recipe))
+    files = {"RUN": "run", "UNFINISHED": "unfinished", "JSON": "recipe.json", "TOML": "recipe.toml"}
+    return [str(here / files[word]) if word in files else word for word in command]
 
 
 def assert_refused(status: int, output: str, planted: Planted, arrived: list[Any]) -> None:
@@ -330,7 +242,7 @@ def test_what_a_stranger_names_is_neither_run_nor_reached(kind, planted, listene
     assert_refused(done.exit_code, done.output, planted, listener[1])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_process_of_grpo_runs_or_reaches_what_a_stranger_names(kind, planted, listener):
     done = subprocess.run(
@@ -359,13 +271,10 @@ def test_commands_that_only_look_load_nothing_and_need_no_consent(
     command, planted, listener, monkeypatch
 ):
     everything: dict[str, Any] = {}
-    for kind in ("a judge", "a sampler", "an executor", "a tracker", "an estimator"):
-        everything = merged(everything, KINDS[kind][1](planted))
-    everything |= {
-        "environment": f"{planted.evil}:Letters",
-        "sandbox": {"name": f"{planted.evil}:Box"},
-    }
-    monkeypatch.setitem(KINDS, "everything", (command, lambda _: everything))
+    for kind in ("a judge", "a sampler", "an executor", "a tracker", "an estimator", "a sandbox"):
+        everything = merged(everything, KINDS[kind][1])
+    everything["environment"] = "EVIL:Letters"
+    monkeypatch.setitem(KINDS, "everything", (command, everything))
     monkeypatch.chdir(planted.folder.parent)
     done = CliRunner().invoke(app, command_of("everything", planted))
     assert done.exit_code == 0, done.output
