@@ -26,15 +26,10 @@ SOURCE = (Path(__file__).parent / "evil.py").read_text()
 LETTERS = "".join(
     dict.fromkeys(f"{EVIL}{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz")
 )
-SMALL = [
-    *(
-        "--set=prompts_per_step=2",
-        "--set=group_size=2",
-        "--set=sampling.max_new_tokens=6",
-        "--set=eval.tasks=2",
-    ),
-    "--set=model.dtype=float32",
-]
+SMALL = (
+    "--steps 1 --set model.dtype=float32 --set prompts_per_step=2 --set group_size=2"
+    " --set sampling.max_new_tokens=6 --set eval.tasks=2"
+)
 NAME = "\x1b[5;35mCSI\x1b]0;T\x07\r\u202e\u200b[bold red]:bug:%s{}"
 """What can be in a file's name."""
 
@@ -52,7 +47,6 @@ class Place:
         self.file = folder / f"env {NAME}.py"
         source = SOURCE.replace('EVIL = HALF = ""', f"EVIL, HALF = {EVIL!r}, {HALF!r}")
         self.file.write_text(source)
-        self.env = f"{self.file}:Bug"
         self.run = folder / f"run {NAME}"
         self.pairs = folder / "pairs.jsonl"
         self.pairs.write_text(json.dumps({"better": EVIL, "worse": "fail"}) + "\n")
@@ -61,20 +55,34 @@ class Place:
         _install(folder, "evil", source)
         _install(folder, "broken", f"raise ValueError({EVIL!r})")
 
-    def at_endpoint(self, model: str) -> list[object]:
-        """The options for a few attempts of a model behind an endpoint."""
-        at = ["--endpoint", self.server.url, "--model-name", model, "--tasks", 2, "--samples", 2]
-        return [*at, "--set", "verify.max_error_rate=1"]
+    def command(self, text: str) -> list[str]:
+        """Return the words of a case, with what its names in capitals stand for in their places."""
+        return [self._word(word) for word in words(text)]
 
-    def forged(self, change: Callable[[Path], object]) -> Path:
-        """A copy of the run that somebody has changed."""
-        copy = self.new("forged")
-        shutil.copytree(self.run, copy)
-        change(copy)
-        return copy
+    def _word(self, word: str) -> str:
+        kind, _, name = word.partition("/")
+        if kind == "NEW":
+            return str(self.new(name))
+        if kind == "FORGED":  # a copy of the run that somebody has changed
+            copy = self.new("forged")
+            shutil.copytree(self.run, copy)
+            FORGERIES[name](copy)
+            return str(copy)
+        for place, text in self._texts().items():
+            word = word.replace(place, text)
+        return word
+
+    def _texts(self) -> dict[str, str]:
+        texts = {"FILE": self.file, "MODEL": self.model, "RUN": self.run, "PAIRS": self.pairs}
+        return {
+            **{place: str(path) for place, path in texts.items()},
+            "URL": self.server.url,
+            "NAME": NAME,
+            "EVIL": EVIL.replace("\0", ""),
+        }
 
     def new(self, name: str) -> Path:
-        """A path that is not there."""
+        """Return a path that is not there."""
         path = self.folder / f"{name} {NAME}"
         shutil.rmtree(path, ignore_errors=True)
         path.unlink(missing_ok=True) if path.is_file() else None
@@ -97,6 +105,9 @@ def damage(folder: Path) -> None:
         (folder / name).write_bytes(b'{"\x1b[5;35mCSI": \xff}\n')
 
 
+FORGERIES: dict[str, Callable[[Path], None]] = {"setting": add_setting, "damage": damage}
+
+
 def _install(folder: Path, name: str, source: str) -> None:
     info = folder / f"grpo_env_{name}-1.0.dist-info"
     info.mkdir()
@@ -116,19 +127,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         patch.setenv("GRPO_CACHE", str(folder / "cache"))
         patch.setenv("HF_HUB_OFFLINE", "1")
         made = Place(folder)
-        shown = grpo(
-            "run",
-            "--env",
-            made.env,
-            "--model",
-            made.model,
-            "--steps",
-            "1",
-            *SMALL,
-            "--out",
-            made.run,
-            terminal=True,
-        )
+        command = made.command(f"run --env FILE:Bug --model MODEL {SMALL} --out RUN")
+        shown = grpo(*command, terminal=True)
         assert shown.status == 0, shown.text
         check(shown)
         yield made
@@ -140,182 +140,89 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
     assert_printable(shown.data, terminal=terminal)
     assert "Traceback" not in shown.text, shown.text
-    assert not seen or re.search(r"\\(x1b|u001b)\[5;35mCSI", shown.text), (
-        shown.text
-    )  # else the case says nothing
+    is_seen = re.search(r"\\(x1b|u001b)\[5;35mCSI", shown.text)
+    assert is_seen or not seen, shown.text  # else the case says nothing
 
 
-Case = Callable[[Place], list[object]]
 NEW = ("env", "judge", "sandbox", "sampler", "executor", "algorithm", "tracker", "recipe")
 """What `grpo new` makes."""
-CASES: dict[str, list[Case]] = {
+AT_ENDPOINT = (
+    "--env FILE:Bug --endpoint URL --tasks 2 --samples 2 --set verify.max_error_rate=1 --retries=0"
+)
+CASES: dict[str, list[str]] = {
     "run": [
-        lambda p: ["run", "--resume", p.run, "--set", "steps=2"],
-        lambda p: ["run", "--env", f"nothing {NAME}"],
-        lambda p: ["run", "--env", "arithmetic", "--set", f"{NAME}=1"],
-        lambda p: ["run", "--recipe", "evil"],
-        lambda p: ["run", f"--{NAME}"],
+        "--resume RUN --set steps=2",
+        "--env 'nothing NAME'",
+        "--env arithmetic --set NAME=1",
+        "--recipe evil",
+        "--NAME",
     ],
-    "sft": [
-        lambda p: [
-            "sft",
-            "--env",
-            p.env,
-            "--model",
-            p.model,
-            "--steps",
-            "1",
-            "--batch-size",
-            "2",
-            *SMALL,
-            "--out",
-            p.new("sft"),
-        ]
-    ],
+    "sft": [f"--env FILE:Bug --model MODEL --batch-size 2 {SMALL} --out NEW/sft"],
     "eval": [
-        lambda p: [
-            "eval",
-            "--run",
-            p.run,
-            *words("--tasks 2 --samples 2 --attempts"),
-            p.new("attempts"),
-        ],
-        lambda p: ["eval", "--run", p.forged(add_setting)],
-        lambda p: ["eval", "--env", p.env, *p.at_endpoint(NAME), "--out", p.new("evaluation")],
-        lambda p: ["eval", "--env", p.env, *p.at_endpoint("refused"), "--out", p.new("refused")],
-        lambda p: [
-            "eval",
-            "--env",
-            p.env,
-            *p.at_endpoint("busy"),
-            "--retries=0",
-            "--out",
-            p.new("b"),
-        ],
+        "--run RUN --tasks 2 --samples 2 --attempts NEW/attempts",
+        "--run FORGED/setting",
+        f"{AT_ENDPOINT} --model-name NAME --out NEW/evaluation",
+        f"{AT_ENDPOINT} --model-name refused --out NEW/refused",
+        f"{AT_ENDPOINT} --model-name busy --out NEW/busy",
     ],
-    "rescore": [lambda p: ["rescore", p.run], lambda p: ["rescore", p.forged(add_setting)]],
-    "compare": [lambda p: ["compare", p.run, p.run], lambda p: ["compare", p.run, NAME]],
+    "rescore": ["RUN", "FORGED/setting"],
+    "compare": ["RUN RUN", "RUN NAME"],
     "export": [
-        lambda p: [
-            "export",
-            p.run,
-            "--rollouts",
-            p.new("good"),
-            "--split",
-            "all",
-            "--min-reward",
-            "0",
-        ],
-        lambda p: ["export", p.forged(damage), "--rollouts", p.new("good")],
+        "RUN --rollouts NEW/good --split all --min-reward 0",
+        "FORGED/damage --rollouts NEW/good",
     ],
-    "plot": [
-        lambda p: ["plot", p.run],
-        lambda p: ["plot", p.forged(damage)],
-        lambda p: ["plot", p.new("nothing")],
-    ],
-    "report": [
-        lambda p: ["report", p.run, "--out", p.new(f"report{NAME}".replace("\0", ""))],
-        lambda p: ["report", p.forged(damage)],
-        lambda p: ["report", p.new("nothing")],
-    ],
-    "watch": [
-        lambda p: ["watch", p.forged(damage)],
-        lambda p: ["watch", p.new(f"no{NAME}"), "--text"],
-    ],
+    "plot": ["RUN", "FORGED/damage", "NEW/nothing"],
+    "report": ["RUN --out NEW/report", "FORGED/damage", "NEW/nothing"],
+    "watch": ["FORGED/damage", "NEW/nothing --text"],
     "serve": [
-        lambda p: ["serve", f"no/model{NAME}"],
-        lambda p: ["serve", p.model, "--host", f"1.2.3.4{NAME}"],
-        lambda p: ["serve", p.model, "--port=0", "--socket", p.new(f"no/{NAME}")],
+        "no/modelNAME",
+        "MODEL --host 1.2.3.4NAME",
+        "MODEL --port=0 --socket RUN/no/NAME",
     ],
     "generate": [
-        lambda p: [
-            "generate",
-            EVIL.replace("\0", ""),
-            "--run",
-            p.run,
-            "--max-new-tokens",
-            "60",
-            "--temperature",
-            "1",
-        ],
-        lambda p: ["generate", "x", "--model", f"no/model{NAME}"],
+        "EVIL --run RUN --max-new-tokens 60 --temperature 1",
+        "x --model no/modelNAME",
     ],
-    "envs": [lambda p: ["envs"], lambda p: ["envs", "--json"]],
-    "plugins": [
-        lambda p: ["plugins"],
-        lambda p: ["plugins", "--json"],
-        lambda p: ["plugins", "broken", "--check"],
-    ],
-    "doctor": [lambda p: ["doctor"]],
-    "env new": [
-        lambda p: ["env", "new", "word-sums", "--out", p.new("package")],
-        lambda p: ["env", "new", NAME],
-    ],
-    **{
-        f"new {kind}": [
-            lambda p, kind=kind: ["new", kind, "word-sums", "--out", p.new("package")],
-            lambda p, kind=kind: ["new", kind, NAME],
-        ]
-        for kind in NEW
-    },
+    "envs": ["", "--json"],
+    "plugins": ["", "--json", "broken --check"],
+    "doctor": [""],
+    "env new": ["word-sums --out NEW/package", "NAME"],
+    **{f"new {kind}": ["word-sums --out NEW/package", "NAME"] for kind in NEW},
     "env show": [
-        lambda p: ["env", "show", p.env, "--reference"],
-        lambda p: ["env", "show", "evil", "--json", "--reference"],
-        lambda p: ["env", "show", f"{p.file}:Long"],
-        lambda p: ["env", "show", f"evil/{EVIL}".replace("\0", "")],
+        "FILE:Bug --reference",
+        "evil --json --reference",
+        "FILE:Long",
+        "evil/EVIL",
     ],
     "env score": [
-        lambda p: ["env", "score", p.env, "--answer", "-"],
-        lambda p: ["env", "score", p.env, "--answer", "-", "--json"],
-        lambda p: ["env", "score", p.env, "--answer", "-", "--set", "env.fail=true"],
-        lambda p: ["env", "score", p.env, "--answer", p.new("answer")],
-        lambda p: ["env", "score", f"{p.file}:Caged", "--answer", "-"],
+        "FILE:Bug --answer -",
+        "FILE:Bug --answer - --json",
+        "FILE:Bug --answer - --set env.fail=true",
+        "FILE:Bug --answer NEW/answer",
+        "FILE:Caged --answer -",
     ],
-    "env check": [
-        lambda p: [
-            "env",
-            "check",
-            p.env,
-            *words("--only verdict.form --only task.made --tasks 2"),
-        ]
-    ],
+    "env check": ["FILE:Bug --only verdict.form --only task.made --tasks 2"],
     "env export": [
-        lambda p: ["env", "export", p.env, "--to", "trl"],
-        lambda p: ["env", "export", p.env, "--to", "trl", "--out", p.new("train")],
-        lambda p: ["env", "export", f"evil/{EVIL}".replace("\0", ""), "--to", "trl"],
+        "FILE:Bug --to trl",
+        "FILE:Bug --to trl --out NEW/train",
+        "evil/EVIL --to trl",
     ],
-    "env card": [
-        lambda p: ["env", "card", p.env, "--tasks", "2"],
-        lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"],
-    ],
-    "env play": [lambda p: ["env", "play", p.env]],
+    "env card": ["FILE:Bug --tasks 2", "FILE:Bug --tasks 0 --markdown"],
+    "env play": ["FILE:Bug"],
     "env probe": [
-        lambda p: [
-            "env",
-            "probe",
-            p.env,
-            "--model",
-            p.model,
-            *words("--tasks 2 --samples 2 --level 0"),
-            *SMALL[2:3],
-        ]
+        "FILE:Bug --model MODEL --tasks 2 --samples 2 --level 0 --set sampling.max_new_tokens=6"
     ],
-    "model pull": [
-        lambda p: ["model", "pull", p.model],
-        lambda p: ["model", "pull", f"no/model{NAME}"],
-    ],
-    "model list": [lambda p: ["model", "list"]],
-    "config show": [lambda p: ["config", "show", "--env", p.env, "--set", f"env.text={NAME}"]],
-    "config explain": [
-        lambda p: ["config", "explain", NAME],
-        lambda p: ["config", "explain", f"env.{NAME}", "--env", p.env],
-    ],
-    "config schema": [lambda p: ["config", "schema"]],
-    "judge check": [lambda p: ["judge", "check", p.pairs, "--judge", "evil"]],
-    "sandbox build": [lambda p: ["sandbox", "build", "--name", "evil"]],
-    "sandbox check": [lambda p: ["sandbox", "check", "--name", "evil"]],
-    "sandbox prune": [lambda p: ["sandbox", "prune", "--name", "evil"]],
+    "model pull": ["MODEL", "no/modelNAME"],
+    "model list": [""],
+    "config show": ["--env FILE:Bug --set env.text=NAME"],
+    "config explain": ["NAME", "env.NAME --env FILE:Bug"],
+    "config schema": [""],
+    "judge check": ["PAIRS --judge evil"],
+    "sandbox build": ["--name evil"],
+    "sandbox check": ["--name evil"],
+    "sandbox prune": ["--name evil"],
 }
+"""By command: its arguments, with names in capitals for what is hostile (see `Place.command`)."""
 UNSEEN = {"doctor", "model list", "config schema", "env new", *(f"new {kind}" for kind in NEW)}
 """Commands of which one case shows nothing of others."""
 
@@ -340,7 +247,7 @@ def test_every_command_has_a_case() -> None:
     assert set(commands(typer.main.get_command(app))) == set(CASES)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "terminal"),
     [(name, True) for name in CASES]
@@ -352,7 +259,8 @@ def test_every_command_has_a_case() -> None:
 )
 def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: bool) -> None:
     for case in CASES[name]:
-        shown = grpo(*map(str, case(place)), terminal=terminal, stdin=STDIN)
+        command = place.command(f"{name} {case}")
+        shown = grpo(*command, terminal=terminal, stdin=STDIN)
         check(shown, terminal=terminal, seen=name not in UNSEEN)
 
 
@@ -360,20 +268,15 @@ def test_what_the_interpreter_and_libraries_say_is_printable(tmp_path: Path) -> 
     """Warnings, log records, exceptions of threads and destructors, and the traceback of a bug, in a process of its own."""
     script = tmp_path / "bug.py"
     script.write_text(BUG.format(evil=EVIL))
-    done = subprocess.run(
-        [sys.executable, script, "model", "list"], capture_output=True, timeout=60, check=False
-    )
+    command = [sys.executable, script, "model", "list"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode == 1
     assert_printable(done.stdout + done.stderr, terminal=False)
     text = done.stderr.decode()
-    for word in (
-        "UserWarning: a warning",
-        "a record",
-        "ValueError: a thread",
-        "ValueError: a destructor",
-        "RuntimeError: a bug",
-    ):
-        assert rf"{word} \x1b[5;35mCSI" in text
+    for source in ("ValueError: a thread", "ValueError: a destructor", "RuntimeError: a bug"):
+        assert rf"{source} \x1b[5;35mCSI" in text
+    for source in ("UserWarning: a warning", "a record"):
+        assert rf"{source} \x1b[5;35mCSI" in text
 
 
 BUG = """
@@ -403,23 +306,15 @@ main()
 
 
 def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
-    names = [
-        "config.json",
-        "cards.json",
-        "metrics.jsonl",
-        "rollouts.jsonl",
-        "log.txt",
-        "final/README.md",
-    ]
-    for name in names:
+    for name in words(
+        "config.json cards.json metrics.jsonl rollouts.jsonl log.txt final/README.md"
+    ):
         data = (place.run / name).read_bytes()
-        assert_printable(
-            data.replace(b"\x7f", b""), terminal=False
-        )  # ensure_ascii leaves DEL, which terminals ignore
+        # ensure_ascii leaves DEL, which terminals ignore
+        assert_printable(data.replace(b"\x7f", b""), terminal=False)
         assert data
     card = (place.run / "final" / "README.md").read_text()
-    assert re.match(
-        r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with", card
-    )
+    head = r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with"
+    assert re.match(head, card)
     assert r"\[bold red\]" in card
     assert any(EVIL in line["verdict"]["answer"] for line in RunFolder(place.run).rollout_lines())

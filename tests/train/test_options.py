@@ -11,16 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.config.overrides import build_config
+from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import AdvantageConfig, LossConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.losses import clip
 from grpo_core.train.algorithm.rewards import Rewards
@@ -30,6 +26,7 @@ from grpo_core.train.trainer import Trainer
 from ..core.distributions import install_plugin
 from .killing import killed
 from .letters import Letters
+from .short_runs import QUICK, Heard, make, ran, steps_of, untimed
 
 
 class Sparse(Letters):
@@ -56,35 +53,23 @@ class Varied(Letters):
         return Verdict({"share": Reward(worth)}, passed=worth > 0.5)
 
 
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
 @pytest.fixture
 def settings(settings: dict[str, Any]) -> dict[str, Any]:
-    return {**settings, "steps": 3, "eval": {"tasks": 0}, "checkpoint": {"every": 0}}
+    return {**settings, "steps": 3, **nested(QUICK)}
 
 
-def make(
-    settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any
-) -> Trainer:
-    return Trainer(build_config([settings]), env or Letters(), folder=RunFolder(folder), **more)
+def rollouts_of(trainer: Trainer, step: int | None = None) -> list[dict[str, Any]]:
+    """Return the log's lines of the rollouts of a step, or of all."""
+    lines = trainer.folder.rollout_lines()
+    return [line for line in lines if step in (None, line["step"])]
 
 
 def steps(trainer: Trainer) -> list[dict[str, Any]]:
-    return [line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "loss" in line]
+    return steps_of(trainer.folder.path)
 
 
-def untimed(folder: Path) -> list[dict[str, Any]]:
-    timed = ("time/", "verify/seconds/", "memory/", "eval/")
-    return [
-        {k: v for k, v in line.items() if not k.startswith(timed)}
-        for line in read_lines(folder / "metrics.jsonl")
-    ]
+def groups_of(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    return [lines[i : i + 6] for i in range(0, len(lines), 6)]
 
 
 @pytest.mark.slow
@@ -92,14 +77,9 @@ def untimed(folder: Path) -> list[dict[str, Any]]:
 def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
     settings: dict[str, Any], tmp_path: Path, whiten: bool
 ) -> None:
-    advantage = {"name": "maxrl", "whiten": whiten}
-    trainer = make(
-        {**settings, "sampling": {"refills": 2}, "advantage": advantage},
-        tmp_path / "run",
-        env=Sparse(),
-    )
-    trainer.run()
-    asked = Counter((line["step"], line["key"]["index"]) for line in trainer.folder.rollout_lines())
+    changes = {"sampling.refills": 2, "advantage.name": "maxrl", "advantage.whiten": whiten}
+    trainer = ran(settings, tmp_path / "run", changes, env=Sparse())
+    asked = Counter((line["step"], line["key"]["index"]) for line in rollouts_of(trainer))
     # At most one of four prompts can teach: 4 asked, then 3 or 4 more, then again.
     assert set(asked.values()) == {6}
     by_step = Counter(step for step, _ in asked)
@@ -108,22 +88,17 @@ def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
     for line in steps(trainer):
         assert line["groups/refilled"] == by_step[line["step"]] - 4
         assert line["completion_length/mean"] > 0
-    used = {
-        (line["step"], line["key"]["index"])
-        for line in trainer.folder.rollout_lines()
-        if line["advantage"]
-    }
+    used = {line["key"]["index"] for line in rollouts_of(trainer) if line["advantage"]}
     assert used
-    assert whiten or all(index % 4 == 0 for _, index in used)
+    assert whiten or all(index % 4 == 0 for index in used)
 
 
 def test_groups_whose_rewards_differ_by_rounding_are_dead_and_are_refilled(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    more = {"steps": 1, "sampling": {"refills": 2}, "advantage": {"name": "grpo", "eps": 0.0}}
-    trainer = make({**settings, **more}, tmp_path / "run", env=Rounded())
-    trainer.run()
-    lines = list(trainer.folder.rollout_lines())
+    changes = {"steps": 1, "sampling.refills": 2, "advantage.eps": 0.0}
+    trainer = ran(settings, tmp_path / "run", changes, env=Rounded())
+    lines = rollouts_of(trainer)
     assert len({line["verdict"]["total"] for line in lines}) == 2
     assert {line["advantage"] for line in lines} == {0.0}
     (step,) = steps(trainer)
@@ -137,13 +112,8 @@ def test_dead_groups_are_refilled_by_their_rewards_before_a_kl(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """A KL differs between any two completions once the policy has moved, and would hide them."""
-    more = {
-        "sampling": {"refills": 2},
-        "advantage": {"name": "mean_only"},
-        "kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"},
-    }
-    trainer = make({**settings, **more}, tmp_path / "run", env=Sparse())
-    trainer.run()
+    changes = {"sampling.refills": 2, "advantage.name": "mean_only", "kl": K1_IN_THE_REWARD}
+    trainer = ran(settings, tmp_path / "run", changes, env=Sparse())
     assert steps(trainer)[-1]["kl"] != 0
     # At most one of four prompts can teach: 4 asked, then 3 or 4 more, then again.
     assert all(line["groups/refilled"] >= 3 for line in steps(trainer))
@@ -161,10 +131,8 @@ def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(
         def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
             return Verdict({"share": Reward(0.0)}, passed=False)
 
-    settings = {**settings, "steps": 1, "prompts_per_step": 2, "sampling": {"refills": 2}}
-    trainer = make(settings, tmp_path / "run", env=Few())
-    trainer.run()
-    lines = list(trainer.folder.rollout_lines())
+    changes = {"steps": 1, "prompts_per_step": 2, "sampling.refills": 2}
+    lines = rollouts_of(ran(settings, tmp_path / "run", changes, env=Few()))
     for index in (0, 1):
         texts = [line["messages"][0]["content"] for line in lines if line["key"]["index"] == index]
         rounds = {tuple(texts[i : i + 6]) for i in (0, 6, 12)}
@@ -176,46 +144,32 @@ def test_nothing_is_refilled_where_every_group_teaches(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     with_refills, without = (
-        make({**settings, "sampling": {"refills": n}}, tmp_path / str(n), env=Varied())
-        for n in (5, 0)
+        steps(ran(settings, tmp_path / str(count), {"sampling.refills": count}, env=Varied()))
+        for count in (5, 0)
     )
-    with_refills.run()
-    without.run()
-    assert [line["loss"] for line in steps(with_refills)] == [
-        line["loss"] for line in steps(without)
-    ]
-    assert {line["groups/refilled"] for line in steps(with_refills)} == {0.0}
+    assert [line["loss"] for line in with_refills] == [line["loss"] for line in without]
+    assert {line["groups/refilled"] for line in with_refills} == {0.0}
 
 
 @pytest.mark.slow
 def test_pods_trains_on_the_kept_attempts_only(settings: dict[str, Any], tmp_path: Path) -> None:
-    trainer = make({**settings, "advantage": {"name": "grpo", "keep": 2}}, tmp_path / "run")
-    trainer.run()
-    lines = list(trainer.folder.rollout_lines())
-    groups = [lines[i : i + 6] for i in range(0, len(lines), 6)]
-    for group in groups:
+    trainer = ran(settings, tmp_path / "run", {"advantage.keep": 2})
+    for group in groups_of(rollouts_of(trainer)):
         rewards = [line["verdict"]["total"] for line in group]
         trained = [line["verdict"]["total"] for line in group if line["advantage"]]
         assert trained in ([], [max(rewards), min(rewards)], [min(rewards), max(rewards)])
-    kept = (
-        sum(line["tokens"] for line in lines if line["step"] == 1)
-        > steps(trainer)[0]["tokens/trained"]
-        > 0
-    )
-    assert kept
+    sampled = sum(line["tokens"] for line in rollouts_of(trainer, 1))
+    assert sampled > steps(trainer)[0]["tokens/trained"] > 0
 
 
 def test_truncated_completions_leave_the_loss_and_stay_in_their_group(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    trainer = make(
-        {**settings, "loss": {"mask_truncated": True}, "sampling": {"stop": ["a", "b", "c"]}},
-        tmp_path / "run",
-    )
-    trainer.run()
-    lines = [line for line in trainer.folder.rollout_lines() if line["step"] == 1]
-    whole = sum(line["tokens"] for line in lines if line["finish"] == "stop")
+    changes = {"steps": 1, "loss.mask_truncated": True, "sampling.stop": ["a", "b", "c"]}
+    trainer = ran(settings, tmp_path / "run", changes)
+    lines = rollouts_of(trainer)
     assert {line["finish"] for line in lines} == {"stop", "length"}
+    whole = sum(line["tokens"] for line in lines if line["finish"] == "stop")
     assert steps(trainer)[0]["tokens/trained"] == whole
     assert any(line["advantage"] for line in lines if line["finish"] == "length")
 
@@ -226,10 +180,7 @@ def test_long_completions_are_punished_in_the_reward(
 ) -> None:
     """The tiny model writes 8 tokens or ends by chance; with a heavy punishment, cut-off ones have the lowest advantages."""
     advantage = {"name": "mean_only", "overlong_buffer": 4, "overlong_weight": 100.0}
-    trainer = make({**settings, "advantage": advantage}, tmp_path / "run")
-    trainer.run()
-    lines = list(trainer.folder.rollout_lines())
-    groups = [lines[i : i + 6] for i in range(0, len(lines), 6)]
+    groups = groups_of(rollouts_of(ran(settings, tmp_path / "run", {"advantage": advantage})))
     mixed = [group for group in groups if len({min(line["tokens"], 8) for line in group}) > 1]
     assert mixed
     for group in mixed:
@@ -243,70 +194,74 @@ def test_long_completions_are_punished_in_the_reward(
 def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    kl = {"beta": 5.0, "placement": "reward", "estimator": "k1"}
-    trainer = make(
-        {**settings, "kl": kl, "advantage": {"name": "mean_only"}, "optimizer": {"lr": 0.05}},
-        tmp_path / "run",
-    )
-    trainer.run()
-    assert [line["kl_penalty"] for line in steps(trainer)] == [0.0] * 3
+    changes = {"steps": 2, "kl": {**K1_IN_THE_REWARD, "beta": 5.0}, "optimizer.lr": 0.05}
+    trainer = ran(settings, tmp_path / "run", {**changes, "advantage.name": "mean_only"})
+    assert [line["kl_penalty"] for line in steps(trainer)] == [0.0] * 2
     moved = []
     for number in (1, 2):
-        lines = [line for line in trainer.folder.rollout_lines() if line["step"] == number]
-        group = lines[:6]
+        group = groups_of(rollouts_of(trainer, number))[0]
         mean = sum(line["verdict"]["total"] for line in group) / 6
-        moved.append(
-            max(abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group)
-        )
-    assert moved[0] == pytest.approx(
-        0, abs=1e-4
-    )  # before the first update the policy is its reference
+        gaps = [abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group]
+        moved.append(max(gaps))
+    # Before the first update the policy is its reference.
+    assert moved[0] == pytest.approx(0, abs=1e-4)
     assert moved[1] > 1e-3
 
 
-K1_IN_THE_REWARD = {"placement": "reward", "estimator": "k1"}
+K1_IN_THE_REWARD = {"placement": "reward", "estimator": "k1", "beta": 0.1}
+PASSK, MAXRL = "passk uses only whether", "maxrl is for rewards that are never negative"
+GDPO = "gdpo normalises each part"
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "refused"),
+    ("name", "kl", "overlong", "refused"),
     [
-        ("gdpo", {"kl": K1_IN_THE_REWARD}, "gdpo normalises each part"),
-        ("passk", {"kl": K1_IN_THE_REWARD}, "passk uses only whether"),
-        ("maxrl", {"kl": K1_IN_THE_REWARD}, "maxrl is for rewards that are never negative"),
-        ("passk", {"overlong_buffer": 4}, "passk uses only whether"),
-        ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
-        ("gdpo", {"overlong_buffer": 4}, "gdpo normalises each part"),
-        ("grpo", {"overlong_buffer": 4}, None),
-        ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
-        ("pkpo", {"kl": K1_IN_THE_REWARD, "overlong_buffer": 4}, None),
+        ("gdpo", K1_IN_THE_REWARD, 0, GDPO),
+        ("passk", K1_IN_THE_REWARD, 0, PASSK),
+        ("maxrl", K1_IN_THE_REWARD, 0, MAXRL),
+        ("passk", {}, 4, PASSK),
+        ("maxrl", {}, 4, MAXRL),
+        ("gdpo", {}, 4, GDPO),
+        ("grpo", {}, 4, None),
+        ("gdpo", {"placement": "reward", "beta": 0.0}, 0, None),
+        ("pkpo", K1_IN_THE_REWARD, 4, None),
     ],
 )
 def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_not_hear_it(
-    settings: dict[str, Any], name: str, more: dict[str, Any], refused: str | None
+    settings: dict[str, Any], name: str, kl: dict[str, Any], overlong: int, refused: str | None
 ) -> None:
     k = {"k": 2} if name in ("passk", "pkpo") else {}
-    advantage = {"name": name, "overlong_buffer": more.get("overlong_buffer", 0), **k}
-    asked = [settings, {"advantage": advantage, "kl": more.get("kl", {})}]
+    layers = [settings, {"advantage": {"name": name, "overlong_buffer": overlong, **k}, "kl": kl}]
     if refused is None:
-        assert build_config(asked)
-    else:
-        with pytest.raises(
-            ConfigError,
-            match=f"changes the reward, but advantage.name={refused}.* set advantage.name to grpo",
-        ):
-            build_config(asked)
+        assert build_config(layers)
+        return
+    message = f"changes the reward, but advantage.name={refused}.* set advantage.name to grpo"
+    with pytest.raises(ConfigError, match=message):
+        build_config(layers)
 
 
 def test_a_punishment_that_begins_before_the_first_token_is_refused(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    grpo = {"name": "grpo"}
-    assert make({**settings, "advantage": {**grpo, "overlong_buffer": 8}}, tmp_path / "run")
-    with pytest.raises(
-        ConfigError,
-        match=r"overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_tokens",
-    ):
-        make({**settings, "advantage": {**grpo, "overlong_buffer": 9}}, tmp_path / "run")
+    assert make(settings, tmp_path / "run", {"advantage.overlong_buffer": 8})
+    message = "overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_token"
+    with pytest.raises(ConfigError, match=message):
+        make(settings, tmp_path / "run", {"advantage.overlong_buffer": 9})
+
+
+def assert_resumed_equals_whole(whole: Trainer, changes: dict[str, Any], settings: Any) -> Trainer:
+    """Kill a run like `whole` after its fifth step, resume it, compare it; return the resumed one."""
+    folder, env = whole.folder.path.with_name("parts"), type(whole.actor.sources.trained[0].env)
+    with killed(folder, step=5) as observer:
+        ran(settings, folder, changes, env=env(), observer=observer)
+    second = make(settings, folder, changes, env=env())
+    assert second.resume() == 4
+    second.run()
+    assert untimed(folder) == untimed(whole.folder.path)
+    return second
+
+
+LONGER = {"steps": 6, "checkpoint.every": 2, "eval.tasks": 4}
 
 
 @pytest.mark.slow
@@ -314,26 +269,12 @@ def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     kl = {"beta": 0.1, "target": 1e-9, "horizon": 24}
-    settings = {
-        **settings,
-        "steps": 6,
-        "kl": kl,
-        "checkpoint": {"every": 2},
-        "sampling": {"refills": 1},
-        "eval": {"tasks": 4},
-    }
-    whole = make(settings, tmp_path / "whole", env=Sparse())
-    whole.run()
+    changes = {**LONGER, "kl": kl, "sampling.refills": 1}
+    whole = ran(settings, tmp_path / "whole", changes, env=Sparse())
     betas = [line["beta"] for line in steps(whole)]
     assert betas[:2] == pytest.approx([0.1, 0.1 * 0.8])  # the first step has no KL yet
     assert betas[2] == pytest.approx(betas[1] * 1.2)
-
-    with killed(tmp_path / "parts", step=5) as observer:
-        make(settings, tmp_path / "parts", env=Sparse(), observer=observer).run()
-    second = make(settings, tmp_path / "parts", env=Sparse())
-    assert second.resume() == 4
-    second.run()
-    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+    assert_resumed_equals_whole(whole, changes, settings)
 
 
 @pytest.mark.sampled(1)
@@ -342,116 +283,53 @@ def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_polic
     settings: dict[str, Any], tmp_path: Path, lora: bool
 ) -> None:
     """The KL is 0 in the step after each refresh, and not in the others."""
-    settings = {
-        **settings,
-        "steps": 5,
-        "lora": {"enabled": lora},
-        "kl": {"beta": 0.1, "refresh_every": 2},
-        "checkpoint": {"every": 2},
-    }
-    settings["optimizer"] = {"lr": 0.01 if lora else 1e-3}
-    trainer = make(settings, tmp_path / "run")
-    trainer.run()
-    kls = [line["kl"] for line in steps(trainer)]
-    assert [abs(kl) < 1e-6 for kl in kls] == [True, False, True, False, True]
-    names = {name for name, _ in trainer.actor.policy.trainable()}
-    assert trainer.actor.policy.reference.weights().keys() == names
-    assert all(p.grad_fn is None for p in trainer.actor.policy.reference.weights().values())
+    changes = {"lora.enabled": lora, "optimizer.lr": 0.01 if lora else 1e-3}
+    reference = {"kl.beta": 0.1, "kl.refresh_every": 2}
+    trainer = ran(settings, tmp_path / "run", {"steps": 5, **changes, **reference})
+    assert [abs(line["kl"]) < 1e-6 for line in steps(trainer)] == [True, False, True, False, True]
+    policy = trainer.actor.policy
+    assert policy.reference.weights().keys() == {name for name, _ in policy.trainable()}
+    assert all(weight.grad_fn is None for weight in policy.reference.weights().values())
 
 
 @pytest.mark.slow
 def test_a_reference_may_follow_at_a_distance_and_is_saved(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    kl = {"beta": 0.1, "refresh_every": 1, "refresh_rate": 0.25}
-    settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "eval": {"tasks": 4}}
-    whole = make(settings, tmp_path / "whole")
+    changes = {**LONGER, "kl": {"beta": 0.1, "refresh_every": 1, "refresh_rate": 0.25}}
+    whole = make(settings, tmp_path / "whole", changes)
     start = {name: p.detach().clone() for name, p in whole.actor.policy.trainable()}
     whole.run()
-    first_weights = dict(whole.actor.policy.reference.weights())
-    assert any(not torch.equal(first_weights[name], start[name]) for name in start)
-
-    with killed(tmp_path / "parts", step=5) as observer:
-        make(settings, tmp_path / "parts", observer=observer).run()
-    second = make(settings, tmp_path / "parts")
-    assert second.resume() == 4
-    second.run()
-    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+    weights = dict(whole.actor.policy.reference.weights())
+    assert any(not torch.equal(weights[name], start[name]) for name in start)
+    second = assert_resumed_equals_whole(whole, changes, settings)
     for name, weight in second.actor.policy.reference.weights().items():
-        assert torch.equal(weight, first_weights[name])
+        assert torch.equal(weight, weights[name])
 
 
 @pytest.mark.slow
 def test_the_gradient_of_an_entropy_bonus_raises_the_entropy(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    entropies = []
-    for bonus in (0.0, 5.0):
-        trainer = make(
-            {**settings, "steps": 8, "loss": {"entropy": bonus}, "kl": {"beta": 0.0}},
-            tmp_path / str(bonus),
-        )
-        trainer.run()
-        entropies.append(steps(trainer)[-1]["entropy"])
-    assert entropies[1] > entropies[0]
+    without, with_bonus = (
+        ran(settings, tmp_path / str(bonus), {"steps": 8, "loss.entropy": bonus, "kl.beta": 0.0})
+        for bonus in (0.0, 5.0)
+    )
+    assert steps(with_bonus)[-1]["entropy"] > steps(without)[-1]["entropy"]
 
 
 OFFERS = """
 from grpo_core import Spec, hookimpl
 
+NAMES = ("advantage", "loss", "column", "nan", "mean_loss", "detached_loss")
+
 @hookimpl
 def grpo_algorithms():
-    return [Spec("mine/advantage", "mine_rules:advantage"), Spec("mine/loss", "mine_rules:loss")]
+    return [Spec(f"mine/{name}", f"mine_rules:{name}") for name in NAMES]
 """
 RULES = """
 def advantage(rewards, config):
     return (rewards.total_PG - 0.25) * rewards.scored_PG
-
-def loss(log_ratio_BT, logprob_BT, advantage_B1, config):
-    return -2 * advantage_B1 * logprob_BT
-"""
-
-
-def test_a_plugin_adds_an_estimator_and_a_loss_that_are_used_only_when_named(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = tmp_path / "site"
-    install_plugin(site, "mine", OFFERS)
-    (site / "mine_rules.py").write_text(RULES)
-    monkeypatch.syspath_prepend(str(site))
-    named = {
-        "advantage": {"name": "plugin:mine/advantage"},
-        "loss": {"name": "plugin:mine/loss"},
-        "kl": {"beta": 0.0},
-    }
-    trainer = make({**settings, "steps": 1, **named}, tmp_path / "run", host=PluginHost())
-    trainer.run()
-    for line in trainer.folder.rollout_lines():
-        assert line["advantage"] == pytest.approx(line["verdict"]["total"] - 0.25)
-    bundled = {
-        "advantage": {"name": "plugin:mine/advantage"},
-        "loss": {"name": "reinforce"},
-        "kl": {"beta": 0.0},
-    }
-    plain = make({**settings, "steps": 1, **bundled}, tmp_path / "plain", host=PluginHost())
-    plain.run()
-    assert steps(trainer)[0]["policy_loss"] == pytest.approx(
-        2 * steps(plain)[0]["policy_loss"], rel=1e-5
-    )
-
-
-WRONG_OFFERS = """
-from grpo_core import Spec, hookimpl
-
-NAMES = ("advantage", "column", "nan", "mean_loss", "detached_loss")
-
-@hookimpl
-def grpo_algorithms():
-    return [Spec(f"wrong/{name}", f"wrong_rules:{name}") for name in NAMES]
-"""
-WRONG_RULES = """
-def advantage(rewards, config):
-    return rewards.total_PG - 0.25
 
 def column(rewards, config):
     return rewards.total_PG[:, 0]
@@ -459,12 +337,43 @@ def column(rewards, config):
 def nan(rewards, config):
     return rewards.total_PG / 0
 
+def loss(log_ratio_BT, logprob_BT, advantage_B1, config):
+    return -2 * advantage_B1 * logprob_BT
+
 def mean_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
     return -(advantage_B1 * logprob_BT).mean()
 
 def detached_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
     return -(advantage_B1 * logprob_BT).detach()
 """
+SMALL = {"steps": 1, "prompts_per_step": 2, "group_size": 4, "kl.beta": 0.0}
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the plugin of estimators and losses, right ones and wrong ones."""
+    install_plugin(tmp_path / "site", "mine", OFFERS)
+    (tmp_path / "site" / "mine_rules.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_plugin_adds_an_estimator_and_a_loss_that_are_used_only_when_named(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    own, plain = (
+        ran(
+            settings,
+            tmp_path / loss.rpartition("/")[-1],
+            {**SMALL, "advantage.name": "plugin:mine/advantage", "loss.name": loss},
+            host=PluginHost(),
+        )
+        for loss in ("plugin:mine/loss", "reinforce")
+    )
+    for line in rollouts_of(own):
+        assert line["advantage"] == pytest.approx(line["verdict"]["total"] - 0.25)
+    losses = [steps(trainer)[0]["policy_loss"] for trainer in (own, plain)]
+    assert losses[0] == pytest.approx(2 * losses[1], rel=1e-5)
 
 
 @pytest.mark.sampled(2)
@@ -479,22 +388,14 @@ def detached_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
         ("loss", "detached_loss", "returned a loss without a gradient"),
     ],
 )
+@pytest.mark.usefixtures("rules")
 def test_a_wrong_estimator_or_loss_of_a_plugin_ends_the_run_with_one_line_that_names_it(
-    settings: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    setting: str,
-    name: str,
-    message: str,
+    settings: dict[str, Any], tmp_path: Path, setting: str, name: str, message: str
 ) -> None:
-    site = tmp_path / "site"
-    install_plugin(site, "wrong", WRONG_OFFERS)
-    (site / "wrong_rules.py").write_text(WRONG_RULES)
-    monkeypatch.syspath_prepend(str(site))
-    named = {"prompts_per_step": 2, "group_size": 4, setting: {"name": f"plugin:wrong/{name}"}}
+    changes = {**SMALL, f"{setting}.name": f"plugin:mine/{name}"}
     with pytest.raises(PluginError) as refused:
-        make({**settings, "steps": 1, **named}, tmp_path / "run", host=PluginHost()).run()
-    assert str(refused.value).startswith(f"{setting}.name=plugin:wrong/{name} {message}")
+        ran(settings, tmp_path / "run", changes, host=PluginHost())
+    assert str(refused.value).startswith(f"{setting}.name=plugin:mine/{name} {message}")
 
 
 def test_a_completion_that_is_not_scored_gets_0_whatever_an_estimator_of_a_plugin_says() -> None:
@@ -512,15 +413,15 @@ def test_an_algorithm_that_no_plugin_offers_is_refused_before_anything_is_writte
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(UnknownNameError, match="nothing"):
-        make({**settings, "loss": {"name": "plugin:nothing"}}, tmp_path / "run")
+        make(settings, tmp_path / "run", {"loss.name": "plugin:nothing"})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_negative_advantage_is_bounded_by_the_dual_clip() -> None:
-    ratio = torch.tensor([[math.log(10.0), math.log(0.5)]], dtype=torch.float64)
-    config = LossConfig(dual_clip=3.0)
-    found: Tensor = clip(ratio, ratio, torch.tensor([[-1.0]], dtype=torch.float64), config)
-    assert found[0].tolist() == pytest.approx([3.0, 0.8])
+    log_ratio = torch.tensor([[math.log(10.0), math.log(0.5)]], dtype=torch.float64)
+    advantage = torch.tensor([[-1.0]], dtype=torch.float64)
+    loss = clip(log_ratio, log_ratio, advantage, LossConfig(dual_clip=3.0))
+    assert loss[0].tolist() == pytest.approx([3.0, 0.8])
 
 
 @pytest.mark.parametrize(
@@ -542,9 +443,8 @@ def test_a_model_that_does_more_to_its_logits_than_its_head_is_computed_whole_an
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """Its log-probs are then those of its own logits."""
-    config = build_config(
-        [{**settings, "lora": {"enabled": False}, "optimizer": {"lr": 0.0001}, "kl": {"beta": 0.0}}]
-    )
+    changes = nested({"lora.enabled": False, "optimizer.lr": 0.0001, "kl.beta": 0.0})
+    config = build_config([settings, changes])
     plain = Policy.load(config, need_reference=False)
     assert plain.logits_bytes
     forward = plain.model.forward

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,9 +21,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from typer.testing import CliRunner
 
-from grpo_core.cli.app import app
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.html.forensics import forensics, trends
 from grpo_core.report.html.opened import OpenRun
@@ -33,21 +32,13 @@ from grpo_core.report.html.single import single_file
 from grpo_core.runs.folder import RunFolder
 
 from .report_runs import ODD, SCRIPT, add_hostile_groups, add_rollouts, group, trained_run, verdict
+from .short_runs import grpo
 from .test_old_folders import ARCHIVE
 
 WRONG_QUERIES = (
-    "run=7",
-    "run=-1",
-    "tokens_from=x",
-    "order=id;drop",
-    "text=a%00b",
-    "environment=%ED%A0%80",
-    "reward_from=nan",
-    "steps_to=inf",
-    "task=1e300",
-    "task=0.5",
+    *("run=7", "run=-1", "run=" + "9" * 5000, "tokens_from=x", "order=id;drop", "text=a%00b"),
+    *("environment=%ED%A0%80", "reward_from=nan", "steps_to=inf", "task=1e300", "task=0.5"),
     "page=9e18",
-    "run=" + "9" * 5000,
 )
 
 
@@ -58,6 +49,18 @@ def run(settings: dict[str, Any], tmp_path: Path) -> RunFolder:
     return folder
 
 
+@contextmanager
+def serving(*runs: OpenRun) -> Iterator[ReportServer]:
+    with ReportServer(ReportData(runs)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture
 def open_run(run: RunFolder) -> Iterator[OpenRun]:
     opened = OpenRun(run.path, name="run")
@@ -66,8 +69,7 @@ def open_run(run: RunFolder) -> Iterator[OpenRun]:
 
 
 def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None:
-    done = CliRunner().invoke(app, ["report", str(run.path)])
-    assert done.exit_code == 0, done.output
+    grpo("report", run.path)
     text = (run.path / "report.html").read_text()
     own = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", text, flags=re.DOTALL)
     assert "http" not in own.replace("http-equiv", "")
@@ -80,13 +82,12 @@ def test_a_report_replaces_a_link_and_leaves_its_target(run: RunFolder, tmp_path
     target = tmp_path / "precious.txt"
     target.write_text("precious")
     (run.path / "report.html").symlink_to(target)
-    assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code == 0
+    grpo("report", run.path)
     assert target.read_text() == "precious"
     assert not (run.path / "report.html").is_symlink()
     os.mkfifo(tmp_path / "pipe")
-    done = CliRunner().invoke(app, ["report", str(run.path), "--out", str(tmp_path / "pipe")])
-    assert "not a regular file" in f"{done.output}{done.exception}"
-    assert done.exit_code != 0
+    refused = grpo("report", run.path, "--out", tmp_path / "pipe", status=2)
+    assert "not a regular file" in refused.output
 
 
 def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
@@ -94,8 +95,7 @@ def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     runs = [path.parent for path in sorted(tmp_path.rglob("rollouts.jsonl"))]
     assert len(runs) == 2
-    done = CliRunner().invoke(app, ["report", *map(str, runs)])
-    assert done.exit_code == 0, done.output
+    grpo("report", *runs)
     opened = OpenRun(runs[0], name="old")
     assert opened.metrics()["steps"]["columns"]["reward/mean"]
     assert opened.group_at(1, "train", 0)["prompt"] is None
@@ -103,67 +103,58 @@ def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run: RunFolder) -> None:
+def test_of_a_large_run_the_file_holds_a_sample_and_says_so(
+    run: RunFolder, open_run: OpenRun
+) -> None:
     add_rollouts(run, 800, step=10)
-    opened = OpenRun(run.path, name="run")
-    whole = single_file([opened])
+    whole = single_file([open_run])
     assert '"sample":null' in whole
     bound = len(whole) - 40_000
-    sampled = single_file([opened], most_bytes=bound)
+    sampled = single_file([open_run], most_bytes=bound)
     assert len(sampled) <= bound
     assert re.search(r'"sample":"This file holds a random sample: [\d,]+ of 1\d\d groups', sampled)
-    opened.close()
 
 
 def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run: OpenRun) -> None:
-    with ReportServer(ReportData([open_run])) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            port = server.server_address[1]
-            page = f"/{server.token}/"
-            good = f"127.0.0.1:{port}"
-            assert asked(port, page, good)[0] == 200
-            assert asked(port, f"{page}api/groups?run=0", good)[0] == 200
-            assert asked(port, page, f"evil.example:{port}")[0] == 403
-            assert asked(port, "/", good)[0] == 403
-            assert asked(port, "/wrong/api/page", good)[0] == 403
-            assert asked(port, page, good, {"Sec-Fetch-Site": "cross-site"})[0] == 403
-            assert asked(port, f"{page}api/nothing", good)[0] == 404
-            assert asked(port, f"{page}../../config.json", good)[0] == 404
-            assert asked(port, page, "localhost")[0] == 200  # at port 80, browsers name none
-            status, _, headers = asked(port, f"/{server.token}", good)
-            assert (status, headers["Location"]) == (302, page)
-            assert asked(port, "http://[", good)[0] == 400
-            for wrong in WRONG_QUERIES:
-                status, answer, _ = asked(port, f"{page}api/groups?{wrong}", good)
-                assert (status, list(json.loads(answer))) == (400, ["error"]), wrong
-            _, _, headers = asked(port, page, good)
-            assert "default-src 'none'" in headers["Content-Security-Policy"]
-            assert headers["X-Content-Type-Options"] == "nosniff"
-            with pytest.raises(ConfigError, match=f"port {port} .* choose another --port"):
-                ReportServer(ReportData([open_run]), port=port)
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(open_run) as server:
+        address, port = server.socket.getsockname()
+        assert (address, server.socket.family) == ("127.0.0.1", socket.AF_INET)
+        page = f"/{server.token}/"
+        for path, status in {
+            page: 200,
+            f"{page}api/groups?run=0": 200,
+            "/": 403,
+            "/wrong/api/page": 403,
+            f"{page}api/nothing": 404,
+            f"{page}../../config.json": 404,
+            "http://[": 400,
+        }.items():
+            assert asked(port, path)[0] == status, path
+        assert asked(port, page, f"evil.example:{port}")[0] == 403
+        assert asked(port, page, "localhost")[0] == 200  # at port 80, browsers name none
+        assert asked(port, page, **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+        status, _, headers = asked(port, f"/{server.token}")
+        assert (status, headers["Location"]) == (302, page)
+        for wrong in WRONG_QUERIES:
+            status, answer, _ = asked(port, f"{page}api/groups?{wrong}")
+            assert (status, list(json.loads(answer))) == (400, ["error"]), wrong
+        _, _, headers = asked(port, page)
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        with pytest.raises(ConfigError, match=f"port {port} .* choose another --port"):
+            ReportServer(ReportData([open_run]), port=port)
 
 
 def asked(
-    port: int, path: str, host: str, headers: dict[str, str] | None = None
+    port: int, path: str, host: str = "", **headers: str
 ) -> tuple[int, bytes, dict[str, str]]:
+    """Return status, body and headers of the answer; without a host, it is the server's own."""
     connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request("GET", path, headers={"Host": host, **(headers or {})})
+    connection.request("GET", path, headers={"Host": host or f"127.0.0.1:{port}", **headers})
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
     return answer.status, body, dict(answer.getheaders())
-
-
-@pytest.mark.slow
-def test_the_server_cannot_be_reached_from_other_machines(open_run: OpenRun) -> None:
-    with ReportServer(ReportData([open_run])) as server:
-        assert server.socket.getsockname()[0] == "127.0.0.1"
-        assert server.socket.family == socket.AF_INET
 
 
 def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run: OpenRun) -> None:
@@ -191,32 +182,31 @@ def test_ctrl_c_ends_the_page(run: RunFolder) -> None:
     assert "Traceback" not in said
 
 
-def test_pictures_are_read_from_the_run_folder_alone(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_pictures_are_regular_files_of_the_run_folder_each_once(tmp_path: Path) -> None:
+    run, secret = tmp_path / "run", tmp_path / "secret.png"
     run.mkdir()
     (run / "a.png").write_bytes(b"pixels")
-    (tmp_path / "secret.png").write_bytes(b"secret")
-    os.symlink(tmp_path / "secret.png", run / "link.png")
-    named = {"deep": [{"pictures": ["a.png", "../secret.png", "link.png", "no.png", "x\0.png"]}]}
-    shown = pictures_of({**named, "text": "see a.svg", "whole": str(tmp_path / "secret.png")}, run)
+    secret.write_bytes(b"secret")
+    os.mkfifo(run / "pipe.png")
+    for link, target in {
+        "out": secret,
+        "one": "two.png",
+        "two": "one.png",
+        "text": "a.txt",
+    }.items():
+        (run / f"{link}.png").symlink_to(target)
+    (run / "a.txt").write_text("text")
+    spellings = ["./" * number + "a.png" for number in range(200)]
+    refused = ["pipe.png", "one.png", "text.png", "out.png", "no.png", "x\0.png"]
+    named = {"deep": [{"pictures": [*spellings, *refused, "../secret.png"]}]}
+    shown = pictures_of({**named, "text": "see a.svg", "whole": str(secret)}, run)
     urls = {one["name"]: one.get("url") for one in shown}
     assert urls.pop("a.png") == "data:image/png;base64,cGl4ZWxz"
-    assert len(urls) == 3  # three of the names lead to one file
     assert set(urls.values()) == {None}
+    assert [one["name"] for one in shown if "reason" in one][:3] == refused[:3]
 
 
-def test_hostile_pictures_neither_block_the_page_nor_fill_it(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"pixels")
-    os.mkfifo(tmp_path / "pipe.png")
-    os.symlink("two.png", tmp_path / "one.png")
-    os.symlink("one.png", tmp_path / "two.png")
-    (tmp_path / "notes.txt").write_text("text")
-    os.symlink("notes.txt", tmp_path / "link.png")
-    spellings = ["./" * number + "a.png" for number in range(200)]
-    odd = ["pipe.png", "one.png", "link.png"]
-    shown = pictures_of({"pictures": [*spellings, *odd]}, tmp_path)
-    assert [one["name"] for one in shown if "url" in one] == ["a.png"]
-    assert [one["name"] for one in shown if "reason" in one] == odd
+def test_large_pictures_do_not_fill_the_page(tmp_path: Path) -> None:
     large = [f"{number}.png" for number in range(20)]
     for name in large:
         (tmp_path / name).write_bytes(b"p" * (3 << 20))
@@ -255,14 +245,11 @@ def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> N
     assert "i am certain ," in [row["phrase"] for row in phrases], phrases
 
 
-def test_phrases_that_all_texts_share_are_no_finding() -> None:
+def test_phrases_that_all_texts_share_are_no_finding_and_many_are_compared_soon() -> None:
     assert frequent_phrases(["the sum is 4"] * 50, ["the sum is 4"] * 150) == []
     assert frequent_phrases([], ["x"]) == []
     (row,) = frequent_phrases(["trust me " + str(i) for i in range(50)], ["no " * 3] * 50)
     assert (row["phrase"], row["paid"], row["rest"]) == ("trust me", 50, 0)
-
-
-def test_many_phrases_are_compared_in_a_short_time() -> None:
     words = " ".join(f"word{number}" for number in range(3000))
     begun = time.perf_counter()
     assert len(frequent_phrases([words] * 30, ["other"] * 30)) == 25
@@ -300,5 +287,4 @@ def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
 def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run: OpenRun) -> None:
     shown = open_run.group_at(5, "train", 0)
     assert shown is not None
-    texts = [message["content"] for message in shown["prompt"]]
-    assert texts == [ODD, SCRIPT]
+    assert [message["content"] for message in shown["prompt"]] == [ODD, SCRIPT]

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from grpo_core.report.html.opened import OpenRun
-from grpo_core.report.html.server import ReportData, ReportServer
 from grpo_core.report.html.single import write_single_file
 from grpo_core.runs.folder import RunFolder
 
 from .report_runs import LONG, add_hostile_groups, add_rollouts, group, trained_run, verdict
-from .tiny import save_tiny
+from .short_runs import tiny_settings
+from .test_report import serving
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -31,37 +30,32 @@ OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 READY = "main:not([aria-busy]) h1"
 HOSTILE = "#/group?run=0&at=7/train/0"
 FILTERS = (
-    "split=train",
-    "split=eval",
-    "environment=letters",
-    "task=900",
-    "steps_from=2&steps_to=4",
-    "reward_from=0.2&reward_to=0.6",
-    "tokens_from=8",
-    "part=share&part_from=0.3",
-    "passed=yes",
-    "passed=no&order=reward",
-    "truncated=yes",
-    "duplicate=yes&order=tokens&descending=no",
-    "error=yes",
-    "text=LOREM",
-    "text=window.ran&order=spread",
+    *("split=train", "split=eval", "environment=letters", "task=900", "steps_from=2&steps_to=4"),
+    *("reward_from=0.2&reward_to=0.6", "tokens_from=8", "part=share&part_from=0.3", "passed=yes"),
+    *("passed=no&order=reward", "truncated=yes", "duplicate=yes&order=tokens&descending=no"),
+    *("error=yes", "text=LOREM", "text=window.ran&order=spread"),
     "reward_from=0.1&text=letters&truncated=yes&page=0",
 )
+CHARTS = [
+    "reward",
+    "pass",
+    "entropy",
+    "alive",
+    "parts",
+    "audit",
+    "kl",
+    "length",
+    "errors",
+    "time",
+    "memory",
+]
+"""Of which the first four, which tell soonest whether a run learns, come first."""
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("report")
-    settings = {
-        "environment": "letters",
-        "model": {"name": str(save_tiny(folder / "tiny")), "dtype": "float32"},
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-    }
-    made = trained_run(settings, folder / "run", steps=3)
+    made = trained_run(tiny_settings(folder), folder / "run", steps=3)
     add_hostile_groups(made, step=7)
     return made
 
@@ -77,26 +71,24 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def single(run: RunFolder) -> str:
-    path = run.path.parent / "report.html"
-    opened = [OpenRun(run.path, name="run"), OpenRun(run.path, name="again")]
-    write_single_file(path, opened)
-    for one in opened:
+def opened(run: RunFolder) -> Iterator[list[OpenRun]]:
+    both = [OpenRun(run.path, name=name) for name in ("run", "again")]
+    yield both
+    for one in both:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def single(run: RunFolder, opened: list[OpenRun]) -> str:
+    path = run.path.parent / "report.html"
+    write_single_file(path, opened)
     return path.as_uri()
 
 
 @pytest.fixture(scope="module")
-def served(run: RunFolder) -> Iterator[str]:
-    opened = [OpenRun(run.path, name="run"), OpenRun(run.path, name="again")]
-    with ReportServer(ReportData(opened)) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+def served(opened: list[OpenRun]) -> Iterator[str]:
+    with serving(*opened) as server:
         yield server.url
-        server.shutdown()
-        thread.join()
-    for one in opened:
-        one.close()
 
 
 @contextmanager
@@ -105,17 +97,15 @@ def watched(browser: Any, **options: Any) -> Iterator[Any]:
     context = browser.new_context(**options)
     page = context.new_page()
     faults: list[str] = []
+
+    def asked_for(url: str) -> None:
+        if not url.startswith(("file:", "http://127.0.0.1", "data:", "blob:")):
+            faults.append(url)
+
     page.on("console", lambda message: faults.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("dialog", lambda dialog: faults.append(f"dialog {dialog.message}"))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith(("file:", "http://127.0.0.1", "data:", "blob:"))
-            else faults.append(request.url)
-        ),
-    )
+    page.on("request", lambda request: asked_for(request.url))
     yield page
     assert faults == []
     assert page.evaluate("window.ran") is None
@@ -146,22 +136,8 @@ def test_every_page_filter_and_group_shows_without_an_error(
             "() => [...document.querySelectorAll('.plot')].every(n => n.querySelector('canvas'))"
         )
         charts = [node.get_attribute("id") for node in page.query_selector_all("figure.chart")]
-        first = ("reward", "pass", "entropy", "alive")  # what tells soonest whether a run learns
-        assert charts[:4] == [f"chart-{name}" for name in first]
-        assert {*charts} >= {
-            f"chart-{name}"
-            for name in [
-                "reward",
-                "pass",
-                "parts",
-                "audit",
-                "kl",
-                "length",
-                "errors",
-                "time",
-                "memory",
-            ]
-        }
+        assert charts[:4] == [f"chart-{name}" for name in CHARTS[:4]]
+        assert {*charts} >= {f"chart-{name}" for name in CHARTS}
         for name in ("forensics", "setup", "compare"):
             shown(page, url, f"#/{name}")
             assert len(page.inner_text("main")) > 100, name
@@ -169,29 +145,31 @@ def test_every_page_filter_and_group_shows_without_an_error(
             shown(page, url, f"#/groups?run=0&{filters}")
             assert page.query_selector("table.groups, .empty"), filters
         shown(page, url, "#/groups?run=0")
-        seen = 0
         page.click("table.groups tbody tr:last-child a")
-        while True:
-            page.wait_for_selector("article.attempt")
-            page.wait_for_selector("nav.pager a")  # then the neighbours are known
-            seen += 1
-            for view in ("ends", "all"):
-                page.select_option("select[name=view]", view)
-            if page.query_selector("select[name=measure]"):
-                for measure in ("logprobs", "ratios", "entropies"):
-                    if page.query_selector(f"option[value={measure}]"):
-                        page.select_option("select[name=measure]", measure)
-                        page.wait_for_selector(".token", state="attached")
-            previous = page.query_selector("#previous")
-            if previous is None:
-                break
-            title = page.inner_text("h1")
-            previous.click()
-            page.wait_for_function(
-                "(old) => (document.querySelector('h1')?.innerText ?? old) !== old", arg=title
-            )
         # Of three steps, the hostile ones, and of four evaluations.
-        assert seen == 3 * 4 + 2 + 4 * 3
+        assert looked_through(page) == 3 * 4 + 2 + 4 * 3
+
+
+def looked_through(page: Any) -> int:
+    """Show each group before this one in each way; return how many there are with it."""
+    seen = 0
+    while True:
+        page.wait_for_selector("article.attempt")
+        page.wait_for_selector("nav.pager a")  # then the neighbours are known
+        seen += 1
+        for view in ("ends", "all"):
+            page.select_option("select[name=view]", view)
+        for measure in ("logprobs", "ratios", "entropies"):
+            if page.query_selector(f"select[name=measure] option[value={measure}]"):
+                page.select_option("select[name=measure]", measure)
+                page.wait_for_selector(".token", state="attached")
+        previous = page.query_selector("#previous")
+        if previous is None:
+            return seen
+        title = page.inner_text("h1")
+        previous.click()
+        changed = "(old) => (document.querySelector('h1')?.innerText ?? old) !== old"
+        page.wait_for_function(changed, arg=title)
 
 
 def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) -> None:
@@ -204,17 +182,15 @@ def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) 
             'onerror="window.ran',
             r"nul \x00 rtl \u202egnp.exe\u202c zero\u200bwidth surrogate \ud800",
             "👩\u200d👩\u200d👧 🏳️\u200d🌈 पक्\u200dष bell \\x07",
+            "outside the run folder",
         ):
             assert piece in text, piece
-        assert (
-            page.locator("main script, main svg:not(.range), main a[href^=javascript]").count() == 0
-        )
+        obeyed = "main script, main svg:not(.range), main a[href^=javascript]"
+        assert page.locator(obeyed).count() == 0
         images = page.locator("main img")
         assert images.count() == 1
         assert images.first.evaluate("n => n.decode().then(() => n.naturalWidth)") == 1
-        assert "outside the run folder" in text
-        more = page.get_by_role("button", name="Show the other 1,0")
-        more.click()
+        page.get_by_role("button", name="Show the other 1,0").click()
         long = page.locator("article#attempt-3 .said pre").inner_text()
         assert long.endswith("THE END")
         assert len(long) == len(LONG)
@@ -238,49 +214,45 @@ def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(
     browser: Any, single: str
 ) -> None:
     with watched(browser) as page:
+
+        def press(*keys: str) -> str:
+            """Return the name of what is active then."""
+            for key in keys:
+                page.keyboard.press(key)
+            return str(
+                page.evaluate("document.activeElement.id || document.activeElement.className")
+            )
+
         shown(page, single, "#/curves")
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip"
-        page.keyboard.press("2")
+        assert press("Tab") == "skip"
+        press("2")
         page.wait_for_selector("table.groups")
-        page.keyboard.press("/")
-        assert page.evaluate("document.activeElement.id") == "search"
+        assert press("/") == "search"
         page.keyboard.type("window.ran")
-        page.keyboard.press("Enter")
+        press("Enter")
         page.wait_for_function(
             "() => document.querySelector('.count').textContent.startsWith('2 groups')"
         )
-        page.keyboard.press("Escape")
-        page.keyboard.press("j")
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
+        press("Escape", "j", "j", "Enter")
         page.wait_for_selector("article.attempt")
-        page.keyboard.press("b")
-        assert page.evaluate("document.activeElement.id") == "attempt-0"
-        page.keyboard.press("w")
-        assert page.evaluate("document.activeElement.id") == "attempt-1"
-        page.keyboard.press("c")
+        assert press("b") == "attempt-0"
+        assert press("w") == "attempt-1"
+        press("c")
         assert page.locator("article.attempt").count() == 2
-        page.keyboard.press("?")
+        press("?")
         assert page.locator("dialog").is_visible()
-        page.keyboard.press("Escape")
+        press("Escape")
         assert not page.locator("dialog").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_everything_has_a_name_and_enough_contrast_and_fits_a_phone(
     browser: Any, single: str, scheme: str
 ) -> None:
     size = {"width": 390, "height": 844}
+    pages = ("#/curves", "#/groups?run=0", HOSTILE, "#/forensics", "#/setup", "#/compare")
     with watched(browser, color_scheme=scheme, viewport=size) as page:
-        for fragment in (
-            "#/curves",
-            "#/groups?run=0",
-            HOSTILE,
-            "#/forensics",
-            "#/setup",
-            "#/compare",
-        ):
+        for fragment in pages:
             shown(page, single, fragment)
             assert page.evaluate(UNNAMED) == [], fragment
             assert page.evaluate(FAINT) == [], fragment
@@ -311,12 +283,9 @@ FAINT = """() => {
 
 @pytest.mark.heavy
 def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_gone(
-    browser: Any, run: RunFolder
+    browser: Any, run: RunFolder, opened: list[OpenRun]
 ) -> None:
-    opened = OpenRun(run.path, name="run")
-    with ReportServer(ReportData([opened])) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    with serving(opened[0]) as server:
         context = browser.new_context()
         page = context.new_page()
         shown(page, server.url, "#/groups?run=0&steps_from=50")
@@ -339,9 +308,6 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
         page.wait_for_selector("main [role=alert]")
         assert page.inner_text("main [role=alert]") == "alarms.jsonl is damaged"
         context.close()
-        server.shutdown()
-        thread.join()
-    opened.close()
 
 
 @pytest.mark.heavy

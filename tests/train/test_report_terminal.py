@@ -6,7 +6,7 @@ import asyncio
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,24 +44,33 @@ def screen(app: Dashboard) -> str:
     return html.unescape("\n".join(lines)).replace("\xa0", " ")
 
 
-def played(app: Dashboard, *keys: str) -> list[str]:
-    """Return the first screen, and that after each key."""
+Act = Callable[[Pilot[None]], Awaitable[Any]]
 
-    async def play() -> list[str]:
+
+def shown_during(app: Dashboard, act: Act) -> Any:
+    """Return what `act` returns, which is done while the dashboard is shown."""
+
+    async def play() -> Any:
         async with app.run_test(size=(150, 45)) as pilot:
-            return [await settled(app, pilot), *[await pressed(app, pilot, key) for key in keys]]
+            await pilot.pause()
+            return await act(pilot)
 
     return asyncio.run(play())
 
 
-async def settled(app: Dashboard, pilot: Pilot[None]) -> str:
-    await pilot.pause()
-    return screen(app)
+def played(app: Dashboard, *keys: str) -> list[str]:
+    """Return the first screen, and that after each key."""
+
+    async def act(pilot: Pilot[None]) -> list[str]:
+        return [screen(app), *[await pressed(app, pilot, key) for key in keys]]
+
+    return shown_during(app, act)
 
 
 async def pressed(app: Dashboard, pilot: Pilot[None], key: str) -> str:
     await pilot.press(key)
-    return await settled(app, pilot)
+    await pilot.pause()
+    return screen(app)
 
 
 @pytest.mark.slow
@@ -113,44 +122,45 @@ def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
     alarms.write_text(json.dumps(json.loads(alarms.read_text()) | {"name": sequence}) + "\n")
     app = Dashboard(open_run)
 
-    async def texts() -> list[str]:
-        async with app.run_test(size=(150, 45)) as pilot:
-            await pressed(app, pilot, "n")
-            table = app.query_one("#groups", DataTable)
-            cells = [str(cell) for row in range(2) for cell in table.get_row_at(row)]
-            return [*cells, *(str(static.content) for static in app.query(Static))]
+    async def texts(pilot: Pilot[None]) -> list[str]:
+        await pressed(app, pilot, "n")
+        table = app.query_one("#groups", DataTable)
+        cells = [str(cell) for row in range(2) for cell in table.get_row_at(row)]
+        return [*cells, *(str(static.content) for static in app.query(Static))]
 
-    shown = asyncio.run(texts())
+    shown = shown_during(app, texts)
     assert sum(r"\x1b]0;owned\x07" in text for text in shown) >= 3
     assert not [text for text in shown if "\x1b" in text or "\x07" in text]
 
 
-def test_it_goes_on_with_a_run_that_goes_on(run: RunFolder, open_run: OpenRun) -> None:
+def test_it_goes_on_with_a_run_that_goes_on_and_names_a_file_that_cannot_be_read(
+    run: RunFolder, open_run: OpenRun
+) -> None:
     app = Dashboard(open_run)
+    alarms = run.path / "alarms.jsonl"
 
-    async def play() -> tuple[int, int, str]:
-        async with app.run_test(size=(150, 45)) as pilot:
-            await pilot.pause()
-            table = app.query_one("#groups", DataTable)
-            before = table.row_count
-            run.rollouts(9, replace(group(5, "new", ["fresh"], [verdict(1.0)]), advantages=[0.0]))
-            after_key = await pressed(app, pilot, "r")
-            return before, table.row_count, after_key
+    async def go_on(pilot: Pilot[None]) -> tuple[int, list[str]]:
+        table = app.query_one("#groups", DataTable)
+        before = table.row_count
+        run.rollouts(9, replace(group(5, "new", ["fresh"], [verdict(1.0)]), advantages=[0.0]))
+        screens = [await pressed(app, pilot, "r")]
+        for text in ("no JSON\n", ""):
+            alarms.write_text(text)
+            screens.append(await pressed(app, pilot, "r"))
+        return table.row_count - before, screens
 
-    before, after, text = asyncio.run(play())
-    assert after == before + 1
-    assert "9 train" in text
+    more_rows, (grown, broken, repaired) = shown_during(app, go_on)
+    assert more_rows == 1
+    assert "9 train" in grown
+    assert "alarms.jsonl, line 1 is damaged" in broken
+    assert "step 4 of 4" in repaired
 
 
 @pytest.mark.slow
-def test_a_run_without_a_step_is_shown_too(settings: dict[str, Any], tmp_path: Path) -> None:
-    folder = trained_run({**settings}, tmp_path / "run", steps=1)
-    (folder.path / "metrics.jsonl").write_text("")
-    (folder.path / "rollouts.jsonl").write_text("")
-    opened = OpenRun(folder.path, name="empty")
-    (first, *_) = played(Dashboard(opened), "b", "n", "s")
-    opened.close()
-    assert "step 0 of 1" in first
+def test_a_run_without_a_step_is_shown_too(run: RunFolder, open_run: OpenRun) -> None:
+    for name in ("metrics.jsonl", "rollouts.jsonl"):
+        (run.path / name).write_text("")
+    assert "step 0 of 4" in played(Dashboard(open_run), "b", "n", "s")[0]
 
 
 @pytest.mark.slow
@@ -164,34 +174,14 @@ def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
     run.rollouts(5, replace(group(3, "cut off", ["gone"], [verdict(1.0)]), advantages=[0.0]))
     app = Dashboard(open_run)
 
-    async def play() -> tuple[str, str]:
-        async with app.run_test(size=(150, 45)) as pilot:
-            before = await settled(app, pilot)
-            log.write_bytes(kept)
-            return before, await pressed(app, pilot, "n")
+    async def cut(pilot: Pilot[None]) -> tuple[str, str]:
+        before = screen(app)
+        log.write_bytes(kept)
+        return before, await pressed(app, pilot, "n")
 
-    before, after = asyncio.run(play())
+    before, after = shown_during(app, cut)
     assert "cut off" in before
     assert "this group is no longer in the log" in after
-
-
-def test_a_file_that_cannot_be_read_is_named_and_read_again_later(
-    run: RunFolder, open_run: OpenRun
-) -> None:
-    app = Dashboard(open_run)
-    alarms = run.path / "alarms.jsonl"
-
-    async def play() -> tuple[str, str]:
-        async with app.run_test(size=(150, 45)) as pilot:
-            await pilot.pause()
-            alarms.write_text("no JSON\n")
-            broken = await pressed(app, pilot, "r")
-            alarms.write_text("")
-            return broken, await pressed(app, pilot, "r")
-
-    broken, repaired = asyncio.run(play())
-    assert "alarms.jsonl, line 1 is damaged" in broken
-    assert "step 4 of 4" in repaired
 
 
 def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(
