@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -19,74 +18,95 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
 
-from .processes import HERE, begin, ended, launch, said
+from .processes import begin, ended, launch, said
+from .short_runs import LETTERS, TIMED, steps_of
 
 KILLS, STEPS = 20, 40
-TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
-PLAIN: dict[str, Any] = {}
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "optimizer.name": "adamw8bit",
     "curriculum.enabled": "true",
-    "curriculum.attempts": "30",
-    "curriculum.low": "0.0",
-    "curriculum.high": "0.05",
-    "sampling.refills": "2",
-    "kl.target": "0.001",
-    "kl.refresh_every": "7",
-    "trainer.mu": "2",
+    "curriculum.attempts": 30,
+    "curriculum.low": 0.0,
+    "curriculum.high": 0.05,
+    "sampling.refills": 2,
+    "kl.target": 0.001,
+    "kl.refresh_every": 7,
+    "trainer.mu": 2,
     "advantage.whiten": "true",
 }
+PIPELINED: dict[str, Any] = {"pipeline.max_staleness": 2}
 
 
-def lines(folder: Path, name: str) -> list[dict[str, Any]]:
-    found = read_lines(folder / name)
-    return [
-        _untimed({key: value for key, value in line.items() if not key.startswith(TIMED)})
-        for line in found
+def untimed(value: Any) -> Any:
+    """Return a value of a log without what depends on the clock, at any depth."""
+    if isinstance(value, dict):
+        return {
+            key: untimed(inner)
+            for key, inner in value.items()
+            if key not in ("seconds", "eval/seconds") and not any(part in key for part in TIMED)
+        }
+    return [untimed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def assert_same(found: Path, expected: Path) -> None:
+    """Fail unless both runs logged the same and ended with the same weights, to the bit."""
+    for name in ("metrics.jsonl", "rollouts.jsonl"):
+        ours, theirs = (untimed(list(read_lines(run / name))) for run in (found, expected))
+        assert ours == theirs
+    ours, theirs = (
+        load_file(run / "final" / "adapter_model.safetensors") for run in (found, expected)
+    )
+    assert ours.keys() == theirs.keys()
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+
+
+def assert_each_prompt_once(folder: Path) -> None:
+    """Fail unless the steps were trained on the prompts in their order, by weights of the last steps."""
+    asked = [line for line in RunFolder(folder).rollout_lines() if line["key"]["split"] == "train"]
+    assert [(line["step"], line["key"]["index"]) for line in asked] == [
+        (step, 8 * (step - 1) + prompt)
+        for step in range(1, STEPS + 1)
+        for prompt in range(8)
+        for _ in range(8)
     ]
-
-
-def _untimed(line: dict[str, Any]) -> dict[str, Any]:
-    """Without the seconds that a verdict took."""
-    return json.loads(
-        json.dumps(line),
-        object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"},
-    )  # type: ignore[no-any-return]
+    assert [line["step"] for line in steps_of(folder)] == list(range(1, STEPS + 1))
+    assert 0 < max(line["staleness/max"] for line in steps_of(folder)) <= 2
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("processes", "more"),
-    [(1, PLAIN), (1, EVERYTHING), (2, EVERYTHING)],
-    ids=["plain", "everything", "everything, two processes"],
+    [(1, {}), (1, EVERYTHING), (2, EVERYTHING), (1, PIPELINED)],
+    ids=["plain", "everything", "everything, two processes", "rollouts ahead of the updates"],
 )
 def test_twenty_kills_change_nothing(
-    tiny_folder: Path, tmp_path: Path, processes: int, more: dict[str, str]
+    tiny_folder: Path, tmp_path: Path, processes: int, more: dict[str, Any]
 ) -> None:
     settings = {
-        "model.name": str(tiny_folder), "model.dtype": "float32", "prompts_per_step": "8", "group_size": "8", "steps": str(STEPS),
-        "optimizer.lr": "0.01", "eval.tasks": "6", "eval.every": "10", "checkpoint.every": "2", "checkpoint.keep": "50", **more,
+        "model.name": tiny_folder, "model.dtype": "float32", "prompts_per_step": 8, "group_size": 8, "steps": STEPS,
+        "optimizer.lr": 0.01, "eval.tasks": 6, "eval.every": 10, "checkpoint.every": 2, "checkpoint.keep": 50, **more,
     }  # fmt: skip
-    options = [
-        "--env",
-        f"{HERE / 'letters.py'}:Letters",
-        *(f"--set={key}={value}" for key, value in settings.items()),
-    ]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    status = launch(processes, *options, "--out", str(whole), log=tmp_path / "whole.log")
-    assert status == 0, said(tmp_path / "whole.log")
+    options = ["--env", LETTERS, *(f"--set={key}={value}" for key, value in settings.items())]
+    parts = tmp_path / "parts"
+    _run_with_kills(parts, processes, options)
+    if more is PIPELINED:  # what is sampled ahead depends on the clock
+        assert_each_prompt_once(parts)
+        return
+    whole, log = tmp_path / "whole", tmp_path / "whole.log"
+    assert launch(processes, *options, "--out", str(whole), log=log) == 0, said(log)
+    assert_same(parts, whole)
 
-    rng, log, kills, begun = random.Random(0), tmp_path / "parts.log", 0, 0
+
+def _run_with_kills(parts: Path, processes: int, options: list[str]) -> None:
+    """Run a command, and resume its run, until it was killed often enough and has ended."""
+    rng, log, kills, begun = random.Random(0), parts.with_suffix(".log"), 0, 0
     while kills < KILLS or not RunFolder(parts).finished:
         if RunFolder(parts).finished:  # the end came before the kill, or just before it
             _take_back(parts, rng)
-        begun += (parts / "config.json").exists()
-        again = (
-            ["--resume", str(parts)]
-            if (parts / "config.json").exists()
-            else [*options, "--out", str(parts)]
-        )
+        is_begun = (parts / "config.json").exists()
+        begun += is_begun
         told = said(log).count("\nstep ")
+        again = ["--resume", str(parts)] if is_begun else [*options, "--out", str(parts)]
         running = begin(processes, "run", *again, log=log)
         if kills < KILLS:
             # After a few steps, and at any moment of the next one; once in a while before the first.
@@ -100,22 +120,12 @@ def test_twenty_kills_change_nothing(
                 continue
         assert ended([running]) == [0], said(log)
     assert begun > KILLS / 2  # else hardly a kill came after the start
-    assert lines(parts, "metrics.jsonl") == lines(whole, "metrics.jsonl")
-    assert lines(parts, "rollouts.jsonl") == lines(whole, "rollouts.jsonl")
-    expected, found = (
-        load_file(folder / "final" / "adapter_model.safetensors") for folder in (whole, parts)
-    )
-    assert expected.keys() == found.keys()
-    assert all((expected[name] == found[name]).all() for name in expected)
 
 
 def _kill_one(launcher: subprocess.Popen[bytes], processes: int, rng: random.Random) -> None:
     """The launcher or one of the processes that it has started; none of them outlives it for long."""
-    below = [
-        child
-        for child in psutil.Process(launcher.pid).children()
-        if "--processes" in child.cmdline()
-    ]
+    children = psutil.Process(launcher.pid).children()
+    below = [child for child in children if "--processes" in child.cmdline()]
     assert len(below) == processes or processes == 1 or not below  # it may have started none yet
     rng.choice([launcher, *below]).kill()
     ended([launcher])

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer
-from typer.testing import CliRunner
 
 from grpo_core import (
     MASK,
@@ -24,18 +23,17 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import load_policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.trainer import Trainer
 
-from .arrange import sampled as sampled_together
+from .arrange import sampled
+from .short_runs import QUICK, grpo, make, ran, run_until, steps_of, untimed
 from .tiny import save_tiny, tiny_tokenizer
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
 from .tokenizer_kinds import finished, metaspace, word_piece
@@ -63,20 +61,39 @@ class Vowels(Environment[int]):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         fills = json.loads(rollout.text)
         share = sum(letter in "aeiou" for fill in fills for letter in fill) / (2 * task.data)
-        return Verdict(
-            {"reward": Reward(share)},
-            passed=share == 1 and len(fills) == task.data,
-            answer=rollout.text[:50],
-        )
+        is_full = share == 1 and len(fills) == task.data
+        return Verdict({"reward": Reward(share)}, passed=is_full, answer=rollout.text[:50])
 
     def reference(self, task: Task[int]) -> str:
         return json.dumps(["ae"] * task.data)
 
 
-def policy(*, shared_prefix: bool = True, logits_bytes: int = 2**28) -> MaskedPolicy:
-    return MaskedPolicy(
-        masked_model(), masked_tokenizer(), shared_prefix=shared_prefix, logits_bytes=logits_bytes
-    )
+def vowels_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a run with a model in `folder`, which is made if it is not there."""
+    if not (folder / "model").exists():
+        save_masked(folder / "model", dtype=torch.float64)
+    settings = {
+        "environment": "vowels",
+        "steps": 4,
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "model.name": str(folder / "model"),
+        "model.dtype": "float64",
+        "optimizer.lr": 3e-3,
+        "kl.beta": 0.1,
+        "eval.tasks": 4,
+        "checkpoint.every": 2,
+    }
+    return nested(settings)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    return vowels_settings(tmp_path)
+
+
+def policy(**options: Any) -> MaskedPolicy:
+    return MaskedPolicy(masked_model(), masked_tokenizer(), **options)
 
 
 def requests(found: MaskedPolicy, attempts: int, *, seed: int = 0) -> list[Request]:
@@ -88,21 +105,12 @@ def requests(found: MaskedPolicy, attempts: int, *, seed: int = 0) -> list[Reque
     ]
 
 
-def sampled(found: MaskedPolicy, asked: list[Request], **settings: Any) -> list[Any]:
-    return sampled_together(found, asked, **settings)
-
-
 def rows(found: MaskedPolicy, **settings: Any) -> list[Row]:
     asked = requests(found, 3)
-    drawn = sampled(found, asked, **settings)
     return [
-        Row(
-            Segment(r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)),
-            0.5,
-            1.0,
-        )
-        for r, c in zip(asked, drawn, strict=True)
-    ]
+        Row(Segment(r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)), 0.5, 1.0)
+        for r, c in zip(asked, sampled(found, asked, **settings), strict=True)
+    ]  # fmt: skip
 
 
 def plain(found: MaskedPolicy, row: Row, temperature: float) -> list[float]:
@@ -131,31 +139,25 @@ def test_log_probs_are_those_of_the_model_at_the_gaps(
             logprob_BT, entropy_BT = found.logprobs(micro, temperature=temperature)
             for b, row in enumerate(micro.rows):
                 count = len(row.segment.token_ids)
-                assert logprob_BT[b, :count].tolist() == pytest.approx(
-                    plain(found, row, temperature), abs=1e-9
-                )
-                assert row.segment.logprobs == pytest.approx(
-                    plain(found, row, temperature), abs=1e-9
-                )
+                expected = pytest.approx(plain(found, row, temperature), abs=1e-9)
+                assert logprob_BT[b, :count].tolist() == expected
+                assert row.segment.logprobs == expected
                 assert (entropy_BT[b, :count] > 0).all()
 
 
 def test_the_gradient_of_shared_prompts_is_that_of_each_row_by_itself() -> None:
     gradients = []
+    weights = torch.arange(1, 4).repeat(4).unsqueeze(1)
     for shared_prefix in (True, False):
         found = policy(shared_prefix=shared_prefix)
         found.model.requires_grad_(True)
         for micro in found.micro_batches(rows(found), max_tokens=10_000, dtype=torch.float64):
             assert len(micro.together) == (4 if shared_prefix else 12)
             logprob_BT, _ = found.logprobs(micro, temperature=1.0)
-            (
-                logprob_BT * micro.trainable_BT * torch.arange(1, 4).repeat(4).unsqueeze(1)
-            ).sum().backward()
+            (logprob_BT * micro.trainable_BT * weights).sum().backward()
         gradients.append([p.grad for p in found.model.parameters() if p.grad is not None])
-    for a, b in zip(*gradients, strict=True):
-        assert a.shape == b.shape
     # The passes put longer prompts first, so the rows come in the same order both times.
-    assert max(float((a - b).abs().max()) for a, b in zip(*gradients, strict=True)) < 1e-9
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
 
 
 def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone() -> None:
@@ -164,12 +166,9 @@ def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone() -> None:
     together = sampled(found, asked)
     few = sampled(found, asked, max_rows=2)
     alone = [sampled(found, [request])[0] for request in asked]
-    assert (
-        [c.token_ids for c in together]
-        == [c.token_ids for c in few]
-        == [c.token_ids for c in alone]
-    )
-    assert len({tuple(c.token_ids) for c in together}) > len(TEXTS)
+    drawn = [[c.token_ids for c in completions] for completions in (together, few, alone)]
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert len({*map(tuple, drawn[0])}) > len(TEXTS)
     for request, completion in zip(asked, together, strict=True):
         assert len(completion.token_ids) == request.prefix.count(found.mask_id)
         assert completion.finish == "stop"
@@ -194,9 +193,8 @@ def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps() -> None:
     prompt_ids = found.encode(TEXTS[0])
     token_ids = found.encode_answer(TEXTS[0], '["at", "a"]')
     assert json.loads(found.completion_text(prompt_ids, token_ids)) == ["at", "a"]
-    assert found.slots(prompt_ids) == tuple(
-        i for i, token in enumerate(prompt_ids) if token == found.mask_id
-    )
+    masks = [place for place, token in enumerate(prompt_ids) if token == found.mask_id]
+    assert found.slots(prompt_ids) == tuple(masks)
     with pytest.raises(ConfigError, match=r"gaps of \[2, 1\] tokens with texts of \[3, 1\]"):
         found.encode_answer(TEXTS[0], '["ate", "a"]')
     for answer in ("at, a", '{"at": "a"}', "[1, 2]"):
@@ -258,7 +256,7 @@ def test_prompts_that_cannot_be_filled_are_refused(prompt: Any, most: int, why: 
 
 
 def test_a_tokenizer_without_a_mask_and_an_environment_with_dialogues_are_refused(
-    tmp_path: Path,
+    settings: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="no mask token"):
         MaskedPolicy(masked_model(), tiny_tokenizer())
@@ -267,114 +265,49 @@ def test_a_tokenizer_without_a_mask_and_an_environment_with_dialogues_are_refuse
         max_turns = 2
 
     with pytest.raises(ConfigError, match="Talking holds dialogues"):
-        Trainer(config(tmp_path), Talking(), folder=tmp_path / "run")
+        make(settings, tmp_path / "run", env=Talking())
 
 
 # Whole runs
 
 
-def config(tmp_path: Path, **more: Any) -> Any:
-    if not (tmp_path / "model").exists():
-        save_masked(tmp_path / "model", dtype=torch.float64)
-    base = {
-        "environment": "vowels",
-        "steps": 4,
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "model.name": str(tmp_path / "model"),
-        "model.dtype": "float64",
-        "optimizer.lr": 3e-3,
-        "kl.beta": 0.1,
-        "eval.tasks": 8,
-        "checkpoint.every": 2,
-    }
-    return build_config([nested(base), nested(more)])
-
-
-def metrics(folder: Path) -> list[dict[str, float]]:
-    timed = ("kind", "time/", "verify/seconds/", "memory/", "eval/seconds")
-    return [
-        {k: v for k, v in line.items() if not k.startswith(timed)}
-        for line in read_lines(folder / "metrics.jsonl")
-    ]
+def policy_by(settings: dict[str, Any], **more: Any) -> Any:
+    return load_policy(build_config([settings, nested(more)]), need_reference=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, pytest.param(False, marks=pytest.mark.heavy)])
-def test_a_run_learns_and_stays_measured_against_its_start(tmp_path: Path, lora: bool) -> None:
-    more = {
-        "steps": 40,
-        "lora.enabled": lora,
-        "optimizer.lr": 1e-2 if lora else 3e-3,
-        "eval.tasks": 32,
-        "kl.beta": 0.02,
-    }
-    gain = Trainer(config(tmp_path, **more), Vowels(), folder=tmp_path / "run").run()["reward"]
-    lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
+def test_a_run_learns_and_stays_measured_against_its_start(
+    settings: dict[str, Any], tmp_path: Path, lora: bool
+) -> None:
+    longer = {"steps": 40, "eval.tasks": 32, "kl.beta": 0.02}
+    more = {**longer, "lora.enabled": lora, "optimizer.lr": 1e-2 if lora else 3e-3}
+    gain = make(settings, tmp_path / "run", more, env=Vowels()).run()["reward"]
+    lines = steps_of(tmp_path / "run")
     assert gain.low > 0.2
     assert lines[0]["kl"] == pytest.approx(0, abs=1e-9)
     assert lines[-1]["kl"] > 0.01
     assert lines[0]["sampling/logprob_gap"] < 1e-9
-    again = load_policy(
-        config(tmp_path, **{"model.name": str(tmp_path / "run"), "lora.enabled": lora}),
-        need_reference=False,
-    )
-    assert isinstance(again, MaskedPolicy)
+    trained = {"model.name": str(tmp_path / "run"), "lora.enabled": lora}
+    assert isinstance(policy_by(settings, **trained), MaskedPolicy)
     logged = next(iter(RunFolder(tmp_path / "run").rollout_lines()))
     assert isinstance(json.loads(logged["messages"][0]["content"]), list)
 
 
-@pytest.fixture(scope="module")
-def fast_run(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
-    """The metrics of a run with everything on that makes it fast."""
-    folder = tmp_path_factory.mktemp("fast")
-    Trainer(config(folder), Vowels(), folder=folder / "run").run()
-    return metrics(folder / "run")
+def test_an_interrupted_run_goes_on_to_the_bit(settings: dict[str, Any], tmp_path: Path) -> None:
+    quick = {**QUICK, "steps": 3, "checkpoint.every": 2}
+    ran(settings, tmp_path / "whole", quick, env=Vowels())
+    run_until(make(settings, tmp_path / "parts", quick, env=Vowels()), 2)
+    Trainer.resumed(tmp_path / "parts", Vowels()).run()
+    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("switch", "off"),
-    [
-        ("trainer.shared_prefix", False),
-        ("trainer.logits_mb", 0),
-        ("trainer.micro_batch_tokens", 30),
-        ("sampling.max_rows", 2),
-    ],
-)
-def test_a_run_without_a_fast_path_is_the_same_run(
-    fast_run: list[dict[str, float]], tmp_path: Path, switch: str, off: object
+def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(
+    settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    Trainer(config(tmp_path, **{switch: off}), Vowels(), folder=tmp_path / "run").run()
-    for a, b in zip(fast_run, metrics(tmp_path / "run"), strict=True):
-        assert a == pytest.approx(b, rel=1e-7, abs=1e-7, nan_ok=True)
-
-
-def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path) -> None:
-    whole = Trainer(config(tmp_path), Vowels(), folder=tmp_path / "whole")
-    whole.run()
-
-    class Stopping(Vowels):
-        def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-            if trainer.done == 2:
-                trainer.request_stop()
-            return super().verify(task, rollout)
-
-    Stopping.__qualname__ = "Vowels"
-    trainer = Trainer(config(tmp_path), Stopping(), folder=tmp_path / "parts")
-    trainer.run()
-    assert trainer.done == 3
-    Trainer.resumed(tmp_path / "parts", Vowels(), allow=["vowels"]).run()
-    assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
-
-
-def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> None:
     """What a policy gradient promises; from step to step its loss need not fall, since every batch has advantages of its own."""
-    trainer = Trainer(
-        config(tmp_path, **{"optimizer.lr": 1e-3, "loss.name": "clip"}),
-        Vowels(),
-        folder=tmp_path / "run",
-    )
+    changes = {"optimizer.lr": 1e-3, "loss.name": "clip"}
+    trainer = make(settings, tmp_path / "run", changes, env=Vowels())
     groups = trainer.verify(trainer.sample(4, attempts=6))
     advantage_PG = trainer.method.advantages(asyncio.run(trainer.method.rewards(groups)))
     every = [
@@ -382,14 +315,13 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
         for group, advantage_G in zip(groups, advantage_PG.tolist(), strict=True)
         for rollout, advantage in zip(group.rollouts, advantage_G, strict=True)
     ]
+    found = trainer.actor.policy
 
     def gain() -> float:
         total = 0.0
-        for micro in trainer.actor.policy.micro_batches(
-            every, max_tokens=1000, dtype=torch.float64
-        ):
+        for micro in found.micro_batches(every, max_tokens=1000, dtype=torch.float64):
             with torch.no_grad():
-                logprob_BT, _ = trainer.actor.policy.logprobs(micro, temperature=1.0)
+                logprob_BT, _ = found.logprobs(micro, temperature=1.0)
             total += float((logprob_BT * micro.advantage_BT * micro.trainable_BT).sum())
         return total
 
@@ -399,56 +331,41 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_warm_start_on_references_and_on_a_file(tmp_path: Path) -> None:
-    (tmp_path / "shown.jsonl").write_text(
-        "".join(
-            json.dumps({"prompt": f"b{MASK}{MASK}d", "completion": '["ae"]'}) + "\n"
-            for _ in range(4)
-        )
-    )
-    for name, more in (("references", {}), ("file", {"sft.data": str(tmp_path / "shown.jsonl")})):
-        settings = {
-            "method": "sft",
-            "steps": 20,
-            "sft.batch_size": 8,
-            "lora.enabled": False,
-            "optimizer.lr": 3e-3,
-            "eval.tasks": 4,
-            **more,
-        }
-        Trainer(config(tmp_path, **settings), Vowels(), folder=tmp_path / name).run()
-        lines = [line for line in metrics(tmp_path / name) if "loss" in line]
-        assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
+@pytest.mark.parametrize("source", ["references", "a file"])
+def test_a_warm_start_lowers_the_loss(
+    settings: dict[str, Any], tmp_path: Path, source: str
+) -> None:
+    changes = {"method": "sft", "steps": 20, "sft.batch_size": 8, "lora.enabled": False}
+    if source == "a file":
+        row = json.dumps({"prompt": f"b{MASK}{MASK}d", "completion": '["ae"]'}) + "\n"
+        (tmp_path / "shown.jsonl").write_text(row * 4)
+        changes["sft.data"] = str(tmp_path / "shown.jsonl")
+    ran(settings, tmp_path / "run", changes, env=Vowels())
+    first, *_, last = steps_of(tmp_path / "run")
+    assert last["loss"] < 0.5 * first["loss"]
 
 
-def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(tmp_path: Path) -> None:
-    assert load_policy(config(tmp_path), need_reference=False).fills
-    causal = save_tiny(tmp_path / "causal")
-    assert not load_policy(
-        config(tmp_path, **{"model.name": str(causal)}), need_reference=False
-    ).fills
+def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert policy_by(settings).fills
+    causal = {"model.name": str(save_tiny(tmp_path / "causal"))}
+    assert not policy_by(settings, **causal).fills
     with pytest.raises(Exception, match="cannot be loaded as a masked language model"):
-        load_policy(
-            config(tmp_path, **{"model.name": str(causal), "model.kind": "masked"}),
-            need_reference=False,
-        )
+        policy_by(settings, **causal, **{"model.kind": "masked"})
 
 
 def test_generate_fills_a_text(tmp_path: Path) -> None:
-    save_masked(tmp_path / "model")
-    done = CliRunner().invoke(
-        app, ["generate", f"the c{MASK}t", "--model", str(tmp_path / "model")]
-    )
-    assert done.exit_code == 0, done.output
+    done = grpo("generate", f"the c{MASK}t", "--model", save_masked(tmp_path / "model"))
     assert len(json.loads(done.stdout.strip().splitlines()[-1])) == 1
 
 
-def test_rollouts_know_which_slot_each_token_fills(tmp_path: Path) -> None:
-    trainer = Trainer(config(tmp_path), Vowels(), folder=tmp_path / "run")
+def test_rollouts_know_which_slot_each_token_fills(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = make(settings, tmp_path / "run", env=Vowels())
     for group in trainer.sample(2, attempts=2):
         for rollout in group.rollouts:
-            assert rollout.positions == tuple(
-                i for i, t in enumerate(rollout.prompt_ids) if t == trainer.actor.policy.mask_id
-            )  # type: ignore[attr-defined]
+            assert rollout.positions == trainer.actor.policy.slots(rollout.prompt_ids)  # type: ignore[attr-defined]
             assert len(rollout.token_ids) == len(rollout.positions)
     assert replace(rollout, positions=None) != rollout

@@ -28,6 +28,7 @@ from .fakes import Hub, write_gguf
 from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
 
 CPU = torch.device("cpu")
+FLOAT32 = {"dtype": torch.float32, "device": CPU}
 HUB_SCRIPT = """
 import sys, urllib.request, torch
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve
@@ -48,17 +49,23 @@ def hub(tiny_folder: Path) -> Iterator[Hub]:
     server.close()
 
 
-def test_a_folder_gives_the_weights_that_were_saved_in_it(tiny_folder: Path) -> None:
+def cached(hub_folder: Path, name: str) -> None:
+    """Put a model into the hub's cache, as a download leaves it."""
+    repo = hub_folder / f"models--{name.replace('/', '--')}"
+    save_tiny(repo / "snapshots" / Hub.COMMIT)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(Hub.COMMIT)
+
+
+def test_a_folder_gives_the_weights_that_were_saved_in_it_and_prints_nothing(
+    tiny_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capfd.readouterr()
     model = load_model(resolve(str(tiny_folder)), dtype=torch.float64, device=CPU)
+    assert capfd.readouterr() == ("", "")
     expected = tiny_model(dtype=torch.float32).get_input_embeddings().weight.double()
     assert torch.equal(model.get_input_embeddings().weight, expected)
     assert not model.training
-
-
-def test_loading_prints_nothing(tiny_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    capfd.readouterr()
-    load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("as_file", [True, False])
@@ -66,31 +73,20 @@ def test_a_gguf_file_or_a_folder_with_one_is_a_model(tmp_path: Path, as_file: bo
     write_gguf(tmp_path / "tiny.gguf")
     source = resolve(str(tmp_path / "tiny.gguf" if as_file else tmp_path))
     ids = load_tokenizer(source)("x 1", return_tensors="pt").input_ids
-    assert load_model(source, dtype=torch.float32, device=CPU)(ids).logits.isfinite().all()
+    assert load_model(source, **FLOAT32)(ids).logits.isfinite().all()
 
 
 def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
-    base = load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
-    get_peft_model(
-        base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
-    ).save_pretrained(tmp_path / "final")
-    tiny_tokenizer("abc").save_pretrained(tmp_path / "final")
-    source = resolve(str(tmp_path / "final"))
-    assert (source.path, source.adapter_path) == (str(tiny_folder), str(tmp_path / "final"))
+    folder = tmp_path / "final"
+    lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    base = load_model(resolve(str(tiny_folder)), **FLOAT32)
+    get_peft_model(base, lora).save_pretrained(folder)
+    tiny_tokenizer("abc").save_pretrained(folder)
+    source = resolve(str(folder))
+    assert (source.path, source.adapter_path) == (str(tiny_folder), str(folder))
     assert len(load_tokenizer(source)) == len(SPECIAL) + 3
-
-
-def test_an_adapter_whose_base_is_gone_says_so(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text(
-        json.dumps({"base_model_name_or_path": "/gone/model"})
-    )
-    with pytest.raises(
-        UserError,
-        match=r"base model of the adapter .* is missing: there is no model folder '/gone/model'",
-    ):
-        resolve(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -107,11 +103,12 @@ def test_an_adapter_whose_base_is_gone_says_so(tmp_path: Path) -> None:
             r"it is a run that is not finished; continue it with --resume ",
         ),
         (
-            {
-                "config.json": "{}",
-                "model.safetensors.index.json": '{"weight_map": {"w": "part-2.safetensors"}}',
-            },
-            r"has no part-2\.safetensors",
+            {"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "2.st"}}'},
+            r"has no 2\.st",
+        ),
+        (
+            {"adapter_config.json": '{"base_model_name_or_path": "/gone/model"}'},
+            r"base model of the adapter .* is missing: there is no model folder '/gone/model'",
         ),
     ],
 )
@@ -136,39 +133,31 @@ def test_a_finished_run_stands_for_the_model_that_it_made(
 
 def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:
     (tiny_folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
-    with pytest.raises(
-        UserError,
-        match=r"^model '.*' cannot be loaded: [^\n]*no-such-architecture[^\n]*$",
-    ):
-        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    message = r"^model '.*' cannot be loaded: [^\n]*no-such-architecture[^\n]*$"
+    with pytest.raises(UserError, match=message):
+        load_model(resolve(str(tiny_folder)), **FLOAT32)
 
 
 def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(
     tiny_folder: Path,
 ) -> None:
     weights = load_file(tiny_folder / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
+    lacking = "model.layers.1.mlp.up_proj.weight"
+    del weights[lacking]
     save_file(weights, tiny_folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        UserError,
-        match=r"its files lack 1 of its tensors, for example model\.layers\.1\.mlp\.up_proj\.weight",
-    ):
-        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    with pytest.raises(UserError, match=f"lack 1 of its tensors, for example {lacking}"):
+        load_model(resolve(str(tiny_folder)), **FLOAT32)
 
 
 def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> None:
     ran = tiny_folder / "ran"
     (tiny_folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\nclass Own: ...\n")
-    config = {
-        "model_type": "own",
-        "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"},
-    }
-    (tiny_folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(
-        UserError,
-        match=r"comes with its own Python code; set model\.trust_remote_code=true if you trust its authors",
-    ):
-        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    code = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
+    config = json.dumps({"model_type": "own", "auto_map": code})
+    (tiny_folder / "config.json").write_text(config)
+    message = r"its own Python code; set model\.trust_remote_code=true if you trust its authors"
+    with pytest.raises(UserError, match=message):
+        load_model(resolve(str(tiny_folder)), **FLOAT32)
     assert not ran.exists()
 
 
@@ -181,29 +170,15 @@ def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> Non
             r"^there is no model 'Qwen2\.5-0\.5B-Instruct': a hub id needs its organisation; "
             r"did you mean 'Qwen/Qwen2\.5-0\.5B-Instruct'\?$",
         ),
-        ("SmolLM2-360M-Instruct", r"did you mean 'HuggingFaceTB/SmolLM2-360M-Instruct'\?"),
-        ("Llama-3.2-1B", r"did you mean 'meta-llama/Llama-3\.2-1B'\?"),
-        ("Meta-Llama-3-8B", r"did you mean 'meta-llama/Meta-Llama-3-8B'\?"),
         ("gemma-3-1b-it@v2", r"did you mean 'google/gemma-3-1b-it@v2'\?"),
-        ("Mistral-7B-v0.3", r"did you mean 'mistralai/Mistral-7B-v0\.3'\?"),
-        ("Ministral-8B", r"did you mean 'mistralai/Ministral-8B'\?"),
-        ("phi-2", r"did you mean 'microsoft/phi-2'\?"),
-        ("Phi-4-mini-instruct", r"did you mean 'microsoft/Phi-4-mini-instruct'\?"),
-        ("OLMo-2-0425-1B", r"did you mean 'allenai/OLMo-2-0425-1B'\?"),
+        ("Meta-Llama-3-8B", r"did you mean 'meta-llama/Meta-Llama-3-8B'\?"),
         ("DeepSeek-R1-Distill-Qwen-1.5B", r"did you mean 'deepseek-ai/DeepSeek-R1-Distill-Qwen"),
-        ("granite-3.0-2b-instruct", r"did you mean 'ibm-granite/granite-3\.0-2b-instruct'\?"),
         ("gpt2", r"^model 'gpt2' is not cached and HF_HUB_OFFLINE is set"),
         ("org/Qwen2.5-0.5B", r"^model 'org/Qwen2\.5-0\.5B' is not cached"),
         ("./nowhere", r"there is no model folder './nowhere'; .* an alias: smollm2-135m"),
         ("a/b/c", r"there is no model folder 'a/b/c'"),
-        (
-            "org/name@",
-            r"there is no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION\]",
-        ),
-        (
-            "org/name@v2",
-            r"model 'org/name@v2' is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder",
-        ),
+        ("org/name@", r"no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION"),
+        ("org/name@v2", r"'org/name@v2' is not cached and .* is set; unset it, or pass a model f"),
     ],
 )
 @pytest.mark.usefixtures("own_cache")
@@ -212,17 +187,15 @@ def test_a_name_that_leads_nowhere_is_refused_with_advice(name: str, message: st
         resolve(name)
 
 
-def test_a_cached_model_is_suggested_for_its_name_alone(own_cache: Path, tmp_path: Path) -> None:
-    repo = tmp_path / "hub" / "models--someone--Qwen2.5-tiny"
-    save_tiny(repo / "snapshots" / Hub.COMMIT)
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text(Hub.COMMIT)
+@pytest.mark.usefixtures("own_cache")
+def test_a_cached_model_is_suggested_for_its_name_alone(tmp_path: Path) -> None:
+    cached(tmp_path / "hub", "someone/Qwen2.5-tiny")
     with pytest.raises(UserError, match=r"did you mean 'someone/Qwen2\.5-tiny'"):
         resolve("qwen2.5-tiny")
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_name_that_the_hub_does_not_know_either_gets_the_suggestion(
+def test_a_hub_is_asked_and_one_that_does_not_know_the_model_or_is_dead_is_noticed(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -230,6 +203,11 @@ def test_a_name_that_the_hub_does_not_know_either_gets_the_suggestion(
     with pytest.raises(UserError, match=r"did you mean 'Qwen/Qwen3-0\.6B'"):
         resolve("Qwen3-0.6B")
     assert any("Qwen3-0.6B" in request for request in hub.requests)
+    with pytest.raises(UserError, match="the hub has no model 'org/other', or it is private"):
+        resolve("org/other")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="'org/tiny' is not cached and the hub cannot be reached"):
+        resolve("org/tiny")
 
 
 @pytest.mark.slow
@@ -240,38 +218,20 @@ def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["org/tiny", "v1", "org/tiny", str(len(tiny_tokenizer()))]
     asked = [request.partition("?")[0] for request in hub.requests]
-    assert asked[-1] == "/api/models/org/tiny/mark", (
-        "the second resolve and the loading asked the hub"
-    )
+    # Neither the second resolve nor the loading asked the hub.
+    assert asked[-1] == "/api/models/org/tiny/mark"
     assert not [path for path in asked if path.endswith((".py", ".bin"))]
     assert [model.name for model in modelcache.cached_models()] == ["org/tiny@v1"]
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_a_cached_hub_model_is_used_when_a_newer_one_cannot_be_asked_for(
-    own_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    repo = tmp_path / "hub" / "models--org--tiny"
-    save_tiny(repo / "snapshots" / Hub.COMMIT)
-    (repo / "refs").mkdir()
-    (repo / "refs" / "main").write_text(Hub.COMMIT)
+    cached(tmp_path / "hub", "org/tiny")
     assert resolve("org/tiny", refresh=True).path == "org/tiny"
-    assert (
-        "The hub cannot be reached; the cached copy of org/tiny is used" in capsys.readouterr().err
-    )
-
-
-def test_a_hub_that_does_not_know_the_model_says_so_and_a_dead_one_is_noticed(
-    hub: Hub, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-    with pytest.raises(UserError, match="the hub has no model 'org/other', or it is private"):
-        resolve("org/other")
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(
-        UserError, match="model 'org/tiny' is not cached and the hub cannot be reached"
-    ):
-        resolve("org/tiny")
+    told = capsys.readouterr().err
+    assert "The hub cannot be reached; the cached copy of org/tiny is used" in told
 
 
 def test_end_tokens_come_from_every_place_that_names_one() -> None:
@@ -279,14 +239,8 @@ def test_end_tokens_come_from_every_place_that_names_one() -> None:
     model.generation_config.eos_token_id = [10, 11]
     model.config.eos_token_id = 12
     tokenizer.eos_token = "a"
-    ends = end_token_ids(model, tokenizer)
-    assert ends == (
-        10,
-        11,
-        12,
-        tokenizer.convert_tokens_to_ids("a"),
-        tokenizer.convert_tokens_to_ids(END),
-    )
+    named = map(tokenizer.convert_tokens_to_ids, ("a", END))
+    assert end_token_ids(model, tokenizer) == (10, 11, 12, *named)
 
 
 def test_without_a_chat_template_the_end_of_a_turn_is_no_end_token() -> None:
@@ -319,14 +273,14 @@ def test_auto_precision_on_a_cpu_is_bfloat16_only_where_products_are_faster_in_i
 
 
 def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in() -> None:
-    best = {
-        dtype: min(device_module.product_seconds(dtype) for _ in range(20))
+    bfloat16, float32 = (
+        min(device_module.product_seconds(dtype) for _ in range(20))
         for dtype in (torch.bfloat16, torch.float32)
-    }
-    ratio = best[torch.bfloat16] / best[torch.float32]
-    if 0.7 < ratio < 1.4:
+    )
+    if 0.7 < bfloat16 / float32 < 1.4:
         pytest.skip("this CPU computes about as fast in either")
-    assert pick_dtype("auto", CPU) == (torch.bfloat16 if ratio < 1 else torch.float32)
+    faster = torch.bfloat16 if bfloat16 < float32 else torch.float32
+    assert pick_dtype("auto", CPU) == faster
 
 
 def test_with_several_processes_the_first_one_picks_the_precision_of_all() -> None:
@@ -337,18 +291,15 @@ def test_with_several_processes_the_first_one_picks_the_precision_of_all() -> No
             assert value in ("bfloat16", "float32")
             return ["float64", value]
 
-    config = build_config([{"environment": "arithmetic"}])
-    assert actor_module._with_dtype(config, Second()).model.dtype == "float64"  # type: ignore[arg-type]
-    named = build_config([{"environment": "arithmetic", "model": {"dtype": "bfloat16"}}])
-    assert actor_module._with_dtype(named, Second()).model.dtype == "bfloat16"  # type: ignore[arg-type]
+    for named, picked in ((None, "float64"), ("bfloat16", "bfloat16")):
+        model = {"model": {"dtype": named}} if named else {}
+        config = build_config([{"environment": "arithmetic", **model}])
+        assert actor_module._with_dtype(config, Second()).model.dtype == picked  # type: ignore[arg-type]
 
 
-def test_a_named_precision_is_taken_as_it_is() -> None:
-    assert [pick_dtype(name, CPU) for name in ("float32", "bfloat16", "float64")] == [
-        torch.float32,
-        torch.bfloat16,
-        torch.float64,
-    ]
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64"])
+def test_a_named_precision_is_taken_as_it_is(name: str) -> None:
+    assert pick_dtype(name, CPU) == getattr(torch, name)
 
 
 @pytest.mark.parametrize(
@@ -361,10 +312,8 @@ def test_a_precision_that_cannot_work_is_refused(name: str, message: str) -> Non
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_asking_for_cuda_where_there_is_none_says_what_was_found() -> None:
-    with pytest.raises(
-        UserError,
-        match=f"device 'cuda' was asked for, but torch {torch.__version__.replace('+', '.')}",
-    ):
+    version = torch.__version__.replace("+", ".")
+    with pytest.raises(UserError, match=f"device 'cuda' was asked for, but torch {version}"):
         pick_device("cuda")
 
 

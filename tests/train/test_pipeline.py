@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +43,7 @@ from .arrange import random_rollouts, run_config, tiny_policy
 from .copying import Copying
 from .killing import killed
 from .letters import Letters
-from .processes import GRPO, HERE, ended, said, start
+from .short_runs import run_until, steps_of
 from .tiny import save_tiny
 
 P, G = 3, 4
@@ -89,7 +90,7 @@ class Recorded:
     def __init__(
         self,
         folder: Path,
-        env: Environment[Any],
+        env: Any = None,
         *,
         copying: bool = False,
         name: str = "run",
@@ -108,7 +109,8 @@ class Recorded:
         }
         config = build_config([{**settings, **more}])
         self.sampler = Copying(config) if copying else None
-        self.trainer = Trainer(config, env, folder=folder / name, sampler=self.sampler)
+        self.folder = folder / name
+        self.trainer = Trainer(config, env or Letters(), folder=self.folder, sampler=self.sampler)
         self.batches: list[BatchCollected] = []
         self.weights = [self._present()]
         method = self.trainer.method
@@ -131,11 +133,19 @@ class Recorded:
 
     def run(self) -> list[dict[str, Any]]:
         self.trainer.run()
-        return steps_of(self.trainer.folder.path)
+        return steps_of(self.folder)
 
+    def before_updates(self, act: Callable[[], Any]) -> list[Any]:
+        """Call `act` before each computation of an update; return the list of what it returns."""
+        updater, returned = self.trainer.method.updater, list[Any]()
+        update = updater.update
 
-def steps_of(folder: Path) -> list[dict[str, Any]]:
-    return [line for line in read_lines(folder / "metrics.jsonl") if line["kind"] == "step"]
+        def updated(steps: Any) -> dict[str, float]:
+            returned.append(act())
+            return update(steps)
+
+        updater.update = updated  # type: ignore[method-assign]
+        return returned
 
 
 def trained_indices(folder: Path) -> dict[int, list[int]]:
@@ -239,16 +249,13 @@ def test_without_staleness_no_queue_exists(tmp_path: Path, monkeypatch: pytest.M
         raise AssertionError("a queue was made")
 
     monkeypatch.setattr(grpo_module, "RolloutQueue", refused)
-    recorded = Recorded(tmp_path, Letters(), steps=3)
+    recorded = Recorded(tmp_path, steps=3, eval={"tasks": 0})
     lines = recorded.run()
     assert recorded.trainer.config.loss.tis_cap is None
     new = ("staleness/", "sampling/truncated", "time/trainer_wait", "time/sampler_wait")
     assert not [name for line in lines for name in line if name.startswith(new)]
-    assert [batch.groups[0].rollouts[0].versions for batch in recorded.batches] == [
-        (0,),
-        (1,),
-        (2,),
-    ]
+    versions = [batch.groups[0].rollouts[0].versions for batch in recorded.batches]
+    assert versions == [(0,), (1,), (2,)]
 
 
 @pytest.mark.sampled(1)
@@ -258,25 +265,24 @@ def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
     tmp_path: Path, env: type[Environment[Any]], copying: bool
 ) -> None:
     bound = 2
-    recorded = Recorded(
-        tmp_path, env(), copying=copying, pipeline={"max_staleness": bound}, eval={"tasks": 2, "every": 2}
-    )  # fmt: skip
+    more = {"pipeline": {"max_staleness": bound}, "eval": {"tasks": 2, "every": 2}}
+    recorded = Recorded(tmp_path, env(), copying=copying, **more)
     lines = recorded.run()
     policy = recorded.trainer.actor.policy
     ages = []
-    for batch in recorded.batches:
-        for group in batch.groups:
-            (version,) = {v for rollout in group.rollouts for v in rollout.versions}
-            ages.append(batch.step - 1 - version)
-            with torch.no_grad():
-                for name, parameter in policy.trainable():
-                    parameter.copy_(recorded.weights[version][name])
-                for rollout in group.rollouts:
-                    drawn = torch.tensor(rollout.logprobs) * torch.tensor(rollout.trainable)
-                    logprob_T = _logprobs(policy, rollout) * torch.tensor(rollout.trainable)
-                    torch.testing.assert_close(logprob_T, drawn, rtol=0, atol=1e-4)
+    placed = [(batch.step, group) for batch in recorded.batches for group in batch.groups]
+    for step, group in placed:
+        (version,) = {v for rollout in group.rollouts for v in rollout.versions}
+        ages.append(step - 1 - version)
+        with torch.no_grad():
+            for name, parameter in policy.trainable():
+                parameter.copy_(recorded.weights[version][name])
+            for rollout in group.rollouts:
+                drawn = torch.tensor(rollout.logprobs) * torch.tensor(rollout.trainable)
+                logprob_T = _logprobs(policy, rollout) * torch.tensor(rollout.trainable)
+                torch.testing.assert_close(logprob_T, drawn, rtol=0, atol=1e-4)
     assert 0 < max(ages) <= bound
-    assert trained_indices(recorded.trainer.folder.path) == in_order(6)
+    assert trained_indices(recorded.folder) == in_order(6)
     assert max(line["staleness/max"] for line in lines) == max(ages)
     assert all(line["staleness/mean"] <= line["staleness/max"] <= bound for line in lines)
     assert recorded.trainer.config.loss.tis_cap == 2.0
@@ -284,13 +290,21 @@ def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
         assert 0 <= line["sampling/truncated"] <= 1
         assert min(line["time/trainer_wait"], line["time/sampler_wait"]) >= 0
     evaluated = {
-        (line["step"], *line["versions"])
+        (line["step"], line["versions"][0])
         for line in recorded.trainer.folder.rollout_lines()
         if line["key"]["split"] == "eval"
     }
-    assert {(step, version) for step, version, *_ in evaluated} == {(s, s) for s in (0, 2, 4, 6)}
+    assert evaluated == {(step, step) for step in (0, 2, 4, 6)}
     if recorded.sampler is not None:
         assert recorded.sampler.rests == 0
+
+
+BRIEF: dict[str, Any] = {
+    "steps": 3,
+    "eval": {"tasks": 0},
+    "pipeline": {"max_staleness": 1},
+    "alarms": {"every": 0},  # which ask, and whose canaries wait, before an update
+}
 
 
 @pytest.mark.slow
@@ -298,17 +312,10 @@ def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
 def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
     tmp_path: Path, copying: bool
 ) -> None:
-    recorded = Recorded(
-        tmp_path,
-        Letters(),
-        copying=copying,
-        steps=3,
-        pipeline={"max_staleness": 1},
-        alarms={"every": 0},  # which ask before an update, while the next step is sampled
-    )
-    actor, updater = recorded.trainer.actor, recorded.trainer.method.updater
-    generate, update = actor.sampler.generate, updater.update
-    updating, sampled, overlaps = threading.Event(), threading.Event(), []
+    recorded = Recorded(tmp_path, copying=copying, **BRIEF)
+    actor = recorded.trainer.actor
+    generate = actor.sampler.generate
+    updating, sampled = threading.Event(), threading.Event()
 
     async def generated(request: Any) -> Any:
         completion = await generate(request)
@@ -316,54 +323,42 @@ def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
             sampled.set()
         return completion
 
-    def updated(steps: Any) -> dict[str, float]:
+    def wait() -> bool:
         updating.set()
-        overlaps.append(sampled.wait(20 if copying else 0.3))
+        is_sampled = sampled.wait(20 if copying else 0.3)
         updating.clear()
-        return update(steps)
+        return is_sampled
 
-    actor.sampler.generate, updater.update = generated, updated  # type: ignore[method-assign]
+    actor.sampler.generate = generated  # type: ignore[method-assign]
+    overlaps = recorded.before_updates(wait)
     recorded.run()
     assert overlaps[0] is copying
 
 
 def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Path) -> None:
     env = Patient()
-    recorded = Recorded(
-        tmp_path,
-        env,
-        steps=2,
-        eval={"tasks": 0},
-        pipeline={"max_staleness": 1},
-        alarms={"every": 0},  # whose canaries would wait for the update, too
-    )
-    updater = recorded.trainer.method.updater
-    update, overlaps = updater.update, []
+    recorded = Recorded(tmp_path, env, **{**BRIEF, "steps": 2})
 
-    def updated(steps: Any) -> dict[str, float]:
+    def wait() -> bool:
         env.updating.set()
-        overlaps.append(env.judged.wait(20))
-        return update(steps)
+        return env.judged.wait(20)
 
-    updater.update = updated  # type: ignore[method-assign]
+    overlaps = recorded.before_updates(wait)
     recorded.run()
     assert overlaps[0]
 
 
 @pytest.mark.slow
 def test_refills_and_a_curriculum_work_and_no_prompt_is_left_out(tmp_path: Path) -> None:
-    recorded = Recorded(
-        tmp_path, Letters(), steps=8, eval={"tasks": 0}, pipeline={"max_staleness": 2}, sampling={"refills": 2},
-        curriculum={"enabled": True, "attempts": 8}, level=0.5,
-    )  # fmt: skip
+    more = {"steps": 8, "eval": {"tasks": 0}, "pipeline": {"max_staleness": 2}, "level": 0.5}
+    adds = {"sampling": {"refills": 2}, "curriculum": {"enabled": True, "attempts": 8}}
+    recorded = Recorded(tmp_path, **more, **adds)
     lines = recorded.run()
-    indices = trained_indices(recorded.trainer.folder.path)
-    assert list(itertools.chain.from_iterable(indices.values())) == list(
-        range(sum(map(len, indices.values())))
-    )
+    indices = list(itertools.chain.from_iterable(trained_indices(recorded.folder).values()))
+    assert indices == list(range(len(indices)))
     assert any(line["groups/refilled"] > 0 for line in lines)
     assert lines[-1]["curriculum/level"] < lines[0]["curriculum/level"] == 0.5
-    assert recorded.trainer.method.stream.position == sum(map(len, indices.values()))
+    assert recorded.trainer.method.stream.position == len(indices)
 
 
 # --- the queue
@@ -421,7 +416,7 @@ class Played:
 @pytest.mark.parametrize("early", [False, True])
 def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound: int, early: bool) -> None:
     oldest = 0
-    for seed in range(5):
+    for seed in range(3):
         played = Played(bound=bound, total=30, seed=seed, early=early)
         ages = asyncio.run(played.train())
         assert max(ages) <= bound
@@ -461,100 +456,53 @@ def test_a_failure_belongs_to_its_step_and_ends_what_would_follow() -> None:
 def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
     tmp_path: Path,
 ) -> None:
-    recorded = Recorded(tmp_path, Letters(), copying=True, pipeline={"max_staleness": 4}, steps=7)
-    trainer = recorded.trainer
-
-    trainer.observer.step = lambda number, total, metrics: (  # type: ignore[method-assign]
-        trainer.request_stop() if number == 3 else None
-    )
-    trainer.run()
+    recorded = Recorded(tmp_path, copying=True, pipeline={"max_staleness": 4}, steps=7)
+    trainer = run_until(recorded.trainer, 3)
     assert trainer.done == 3
-    assert trainer.end is not None
     assert "saved step-000003" in str(trainer.end)
     assert trainer.method.stream.position == 3 * P
     trainer.run()
     assert trainer.folder.finished
-    assert trained_indices(trainer.folder.path) == in_order(7)
+    assert trained_indices(recorded.folder) == in_order(7)
 
 
 def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path: Path) -> None:
-    recorded = Recorded(tmp_path, Letters(), pipeline={"max_staleness": 2})
-    generate, calls = recorded.trainer.actor.sampler.generate, []
+    more = {"steps": 4, "eval": {"tasks": 0}, "pipeline": {"max_staleness": 2}}
+    recorded = Recorded(tmp_path, **more)
+    sampler, calls = recorded.trainer.actor.sampler, []
+    generate = sampler.generate
 
     async def failing(request: Any) -> Any:
         calls.append(request)
-        if len(calls) > 60:
+        if len(calls) > 2.5 * P * G:
             raise RunStoppedError("the sampler is gone")
         return await generate(request)
 
-    recorded.trainer.actor.sampler.generate = failing  # type: ignore[method-assign]
+    sampler.generate = failing  # type: ignore[method-assign]
     with pytest.raises(RunStoppedError, match="the sampler is gone"):
         recorded.run()
     done = recorded.trainer.done
-    assert 0 < done < 6
-    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == f"step-{done:06d}"
-    recorded.trainer.actor.sampler.generate = generate  # type: ignore[method-assign]
+    assert 0 < done < 4
+    assert checkpoints(recorded.folder / "checkpoints")[-1].name == f"step-{done:06d}"
+    sampler.generate = generate  # type: ignore[method-assign]
     recorded.run()
-    assert trained_indices(tmp_path / "run") == in_order(6)
+    assert trained_indices(recorded.folder) == in_order(4)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("step", [1, 4])
-def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(
-    tmp_path: Path, step: int
-) -> None:
+def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    more: dict[str, Any] = {"pipeline": {"max_staleness": 2}, "checkpoint": {"every": 1, "keep": 9}}
-    with killed(folder, step=step) as observer:
-        recorded = Recorded(tmp_path, Letters(), **more)
+    more = {"steps": 4, "eval": {"tasks": 0}, "checkpoint": {"every": 1, "keep": 9}}
+    with killed(folder, step=3) as observer:
+        recorded = Recorded(tmp_path, pipeline={"max_staleness": 2}, **more)
         recorded.trainer.observer.step = observer.step  # type: ignore[method-assign]
         recorded.run()
-    if step == 1:
-        assert not checkpoints(folder / "checkpoints")
-        return
     again = Trainer.resumed(folder, Letters())
-    assert again.done == step - 1
+    assert again.done == 2
     again.run()
-    assert trained_indices(folder) == in_order(6)
-    for line in steps_of(folder):
-        assert line["staleness/max"] <= 2
-    first = next(line for line in steps_of(folder) if line["step"] == step)
-    assert first["staleness/max"] == 0  # it was sampled again, by the weights of the checkpoint
-
-
-@pytest.mark.heavy
-def test_kill_9_and_resume_lose_and_double_no_prompt(tiny_folder: Path, tmp_path: Path) -> None:
-    folder, log, rng, kills = tmp_path / "run", tmp_path / "log", random.Random(0), 0
-    steps = 30
-    options = [
-        "--env", f"{HERE / 'letters.py'}:Letters", "--out", str(folder), "--steps", str(steps),
-        *(f"--set={setting}" for setting in (
-            f"model.name={tiny_folder}", "model.dtype=float32", f"prompts_per_step={P}", f"group_size={G}", "eval.tasks=4",
-            "optimizer.lr=0.01", "eval.every=10", "checkpoint.every=2", "checkpoint.keep=50", "pipeline.max_staleness=2",
-        )),
-    ]  # fmt: skip
-    while not RunFolder(folder).finished:
-        begun = (folder / "config.json").exists()
-        told = said(log).count("\nstep ")
-        (process,) = start(
-            1, *GRPO, "run", *(["--resume", str(folder)] if begun else options), log=log
-        )
-        if kills < 6:
-            while process.poll() is None and said(log).count("\nstep ") < told + 4:
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0.0, 0.1))
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-                kills += 1
-                continue
-        assert ended([process]) == [0], said(log)
-    assert kills == 6
-    assert trained_indices(folder) == in_order(steps)
-    assert [line["step"] for line in steps_of(folder)] == list(range(1, steps + 1))
+    assert trained_indices(folder) == in_order(4)
     ages = [line["staleness/max"] for line in steps_of(folder)]
     assert max(ages) <= 2
-    assert max(ages) > 0
+    assert ages[2] == 0  # it was sampled again, by the weights of the checkpoint
 
 
 @pytest.mark.heavy
@@ -562,24 +510,16 @@ def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
     """Three seeds at each bound, with a trainer that is slower than the sampler, so that rollouts are as old as they may be."""
     scores: dict[int, list[float]] = {}
     print("| max_staleness | seed | before | after | staleness, mean | truncated |")
+    size = {"steps": 60, "prompts_per_step": 8, "group_size": 8, "eval": {"tasks": 100}}
+    learns = {"optimizer": {"lr": 0.01}, "kl": {"beta": 0.0}}
     for bound, seed in itertools.product((0, 1, 4), range(3)):
-        recorded = Recorded(
-            tmp_path, Letters(), copying=True, name=f"{bound}-{seed}", seed=seed, steps=60, pipeline={"max_staleness": bound},
-            prompts_per_step=8, group_size=8, eval={"tasks": 100}, optimizer={"lr": 0.01}, kl={"beta": 0.0},
-        )  # fmt: skip
-        updater = recorded.trainer.method.updater
-        update = updater.update
-
-        def slow(steps: Any, update: Any = update) -> dict[str, float]:
-            time.sleep(0.4 if bound else 0.0)  # noqa: B023
-            return update(steps)
-
-        updater.update = slow  # type: ignore[method-assign]
+        more = {**size, **learns, "seed": seed, "pipeline": {"max_staleness": bound}}
+        recorded = Recorded(tmp_path, copying=True, name=f"{bound}-{seed}", **more)
+        recorded.before_updates(functools.partial(time.sleep, 0.4 if bound else 0.0))
         lines = recorded.run()
-        folder = recorded.trainer.folder.path
         before, after = (
             line["eval/reward/mean"]
-            for line in read_lines(folder / "metrics.jsonl")
+            for line in read_lines(recorded.folder / "metrics.jsonl")
             if line["kind"] == "evaluation"
         )
         age = fmean(line.get("staleness/mean", 0.0) for line in lines)
@@ -595,36 +535,26 @@ def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
 # --- settings
 
 
-def test_a_gap_that_older_weights_explain_stops_no_run() -> None:
-    line = {"step": 1, "sampling/logprob_gap": 3.0, "reward/mean": 0.0}
-    for staleness, stops in (
-        ({}, True),
-        ({"staleness/max": 0.0}, True),
-        ({"staleness/max": 1.0}, False),
-    ):
-        stopping = Stopping(build_config([{"environment": "letters"}]))
-        reasons = [stopping.look({**line, **staleness}) for _ in range(5)]
-        assert (reasons[-1] is not None) is stops
+@pytest.mark.parametrize(
+    ("staleness", "stops"),
+    [({}, True), ({"staleness/max": 0.0}, True), ({"staleness/max": 1.0}, False)],
+)
+def test_a_gap_that_older_weights_explain_stops_no_run(
+    staleness: dict[str, float], stops: bool
+) -> None:
+    line = {"step": 1, "sampling/logprob_gap": 3.0, "reward/mean": 0.0, **staleness}
+    stopping = Stopping(build_config([{"environment": "letters"}]))
+    reasons = [stopping.look(line) for _ in range(5)]
+    assert (reasons[-1] is not None) is stops
 
 
-def test_several_processes_are_refused(tmp_path: Path) -> None:
-    config = build_config(
-        [
-            {
-                "environment": "letters",
-                # A named type, since there is no second process that could agree on one.
-                "model": {"name": str(save_tiny(tmp_path / "model")), "dtype": "float32"},
-                "pipeline": {"max_staleness": 1},
-            }
-        ]
-    )
+def test_several_processes_are_refused(tiny_folder: Path) -> None:
+    # A named type, since there is no second process that could agree on one.
+    model = {"name": str(tiny_folder), "dtype": "float32"}
+    pipelined = {"environment": "letters", "model": model, "pipeline": {"max_staleness": 1}}
+    config, host = build_config([pipelined]), PluginHost()
     ranks = Ranks(meeting_seconds=1.0)
     ranks.size = 2
+    sources = Sources.of(config, {"letters": Letters()}, host=host)
     with pytest.raises(ConfigError, match=r"max_staleness=1 needs one process, and this run has 2"):
-        build_method(
-            config,
-            Sources.of(config, {"letters": Letters()}, host=PluginHost()),
-            ranks=ranks,
-            host=PluginHost(),
-            observer=Observer(),
-        )
+        build_method(config, sources, ranks=ranks, host=host, observer=Observer())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from grpo_core.cli.app import app
 from grpo_core.train.actor import Actor
 
 from ..commandline import words
+from .short_runs import grpo
+from .tiny import save_tiny
 
 CODE = '''
 from grpo_core import Environment, Message, Reward, Task, Verdict
@@ -48,10 +50,6 @@ class Easy(Parity):
     def verify(self, task, rollout):
         return Verdict({"even": Reward(1), "short": Reward(len(rollout.text) / 100)}, passed=True, answer="x")
 
-def look_up(word: str) -> str:
-    """Look a word up."""
-    return word
-
 class Tooled(Parity):
     max_turns = 2
 
@@ -59,6 +57,9 @@ class Tooled(Parity):
         return Task(key, (Message("user", f"{key.index}:"),), None)
 
     def tools(self):
+        def look_up(word: str) -> str:
+            """Look a word up."""
+            return word
         return [look_up]
 
 class Broken(Parity):
@@ -67,45 +68,37 @@ class Broken(Parity):
 '''
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    (tmp_path / "toys.py").write_text(CODE)
-    return str(tmp_path / "toys.py")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the environments and a model."""
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "toys.py").write_text(CODE)
+    save_tiny(folder / "tiny")
+    return folder
 
 
-@pytest.fixture
-def probe(file: str, tiny_folder: Path) -> Any:
+Probe = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def probe(place: Path) -> Probe:
     """The command on a class of `CODE`."""
 
-    def probed(name: str, *arguments: str) -> Result:
-        model = ["--model", str(tiny_folder), "--dtype", "float32"]
-        return CliRunner().invoke(
-            app,
-            [
-                "env",
-                "probe",
-                f"{file}:{name}",
-                *model,
-                "--tasks",
-                "4",
-                "--samples",
-                "6",
-                *arguments,
-            ],
-        )
+    def probed(name: str, arguments: str = "", *, status: int = 0) -> Result:
+        few = f"--model {place / 'tiny'} --dtype float32 --tasks 4 --samples 6 {arguments}"
+        return grpo("env", "probe", f"{place / 'toys.py'}:{name}", *words(few), status=status)
 
     return probed
 
 
-def test_what_sometimes_passes_is_trainable_with_status_0(probe: Any) -> None:
-    done = probe("Parity", "--json")
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["environment"], found["samples"], found["trainable"]) == (
-        "toys.py:Parity",
-        6,
-        True,
-    )
+def found_by(done: Result) -> Any:
+    return json.loads(done.stdout)
+
+
+def test_what_sometimes_passes_is_trainable_with_status_0(probe: Probe) -> None:
+    found = found_by(probe("Parity", "--json"))
+    shown = found["environment"], found["samples"], found["trainable"]
+    assert shown == ("toys.py:Parity", 6, True)
     assert [level["level"] for level in found["levels"]] == [0.0, 0.5, 1.0]
     for level in found["levels"]:
         assert (level["tasks"], level["attempts"], level["unscored"]) == (4, 24, 0.0)
@@ -119,77 +112,51 @@ def test_what_sometimes_passes_is_trainable_with_status_0(probe: Any) -> None:
     assert found["max_new_tokens"] >= 8
 
 
-def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe: Any) -> None:
-    shown = probe("Parity", "--level", "0", "--level", "1").stdout
-    for text in (
-        "level 0",
-        "level 1",
-        "pass@1",
-        "pass@6",
-        "mixed in passing",
-        "no answer",
-        "cut off",
-        "█",
-    ):
+def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe: Probe) -> None:
+    """Also where a run would evaluate other environments, which are left out."""
+    shown = probe("Parity", """--level 0 --level 1 --set 'eval.also=["arithmetic"]'""").stdout
+    labels = ("pass@1", "pass@6", "mixed in passing", "no answer", "cut off", "█", "part even")
+    for text in ("level 0", "level 1", *labels, "suggested: level "):
         assert text in shown
     assert "level 0.5" not in shown
-    assert "suggested: level " in shown
-    assert "part even" in shown
+    assert "arithmetic" not in shown
     assert shown.splitlines()[-1].startswith("trainable: at level ")
 
 
-def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe: Any) -> None:
-    done = probe("Partial", "--json")
-    found = json.loads(done.stdout)
-    assert done.exit_code == 1
+def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe: Probe) -> None:
+    found = found_by(probe("Partial", "--json", status=1))
     assert (found["trainable"], found["level"], found["group_size"]) == (False, None, None)
-    assert found["levels"][0]["mixed_reward"] == 1.0
-    assert (
-        found["reason"]
-        == "at level 0 only 0.0% of the tasks have an attempt that passes, so there is no success to learn from"
-    )
-    assert probe("Partial").stdout.splitlines()[-1] == f"untrainable: {found['reason']}"
-
-
-def test_with_open_ends_the_same_rewards_are_trainable(probe: Any) -> None:
-    done = probe("Open", "--json")
-    assert done.exit_code == 0, done.output
-    assert "rewards differ within 100% of the groups" in json.loads(done.stdout)["reason"]
-
-
-def test_what_always_passes_is_untrainable(probe: Any) -> None:
-    done = probe("Easy", "--level", "0.5", "--json")
-    assert done.exit_code == 1
-    assert (
-        "at level 0.5 only 0.0% of the tasks have an attempt that fails"
-        in json.loads(done.stdout)["reason"]
-    )
-
-
-def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Any) -> None:
-    done = probe("Broken", "--level", "0", "--set", "verify.retries=0", "--json")
-    found = json.loads(done.stdout)
-    assert done.exit_code == 1
-    assert (found["levels"][0]["unscored"], found["levels"][0]["pass_rate"]) == (1.0, None)
-    assert "100% of the attempts could not be judged" in found["reason"]
-    assert probe("Broken", "--level", "0", "--set", "verify.retries=0").exit_code == 1
-
-
-def test_environments_that_a_run_only_evaluates_are_left_out(probe: Any) -> None:
-    done = probe("Parity", "--level", "0", "--set", 'eval.also=["arithmetic"]')
-    assert done.exit_code == 0, done.output
-
-
-def test_without_levels_one_is_probed(probe: Any) -> None:
-    assert len(json.loads(probe("Partial", "--json").stdout)["levels"]) == 1
-    refused = probe("Partial", "--level", "1")
-    assert refused.exit_code == 2
+    (level,) = found["levels"]
+    assert level["mixed_reward"] == 1.0
+    reason = "at level 0 only 0.0% of the tasks have an attempt that passes, so there is no success to learn from"
+    assert found["reason"] == reason
+    assert probe("Partial", status=1).stdout.splitlines()[-1] == f"untrainable: {reason}"
+    refused = probe("Partial", "--level 1", status=2)
     assert "has no levels; remove --level" in refused.output
+
+
+def test_with_open_ends_the_same_rewards_are_trainable(probe: Probe) -> None:
+    reason = found_by(probe("Open", "--json"))["reason"]
+    assert "rewards differ within 100% of the groups" in reason
+
+
+def test_what_always_passes_is_untrainable(probe: Probe) -> None:
+    reason = found_by(probe("Easy", "--level 0.5 --json", status=1))["reason"]
+    assert "at level 0.5 only 0.0% of the tasks have an attempt that fails" in reason
+
+
+def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Probe) -> None:
+    once = "--level 0 --set verify.retries=0"
+    found = found_by(probe("Broken", f"{once} --json", status=1))
+    (level,) = found["levels"]
+    assert (level["unscored"], level["pass_rate"]) == (1.0, None)
+    assert "100% of the attempts could not be judged" in found["reason"]
+    assert "could not be judged" in probe("Broken", once, status=1).stdout
 
 
 @pytest.mark.slow
 def test_the_tasks_are_those_that_a_run_begins_with_each_once(
-    probe: Any, file: str, tiny_folder: Path, monkeypatch: Any
+    probe: Probe, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
     roll_out = Actor.sample_and_verify
@@ -199,43 +166,27 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
         return await roll_out(self, tasks, **more)
 
     monkeypatch.setattr(Actor, "sample_and_verify", seen)
-    assert probe("Parity", "--level", "0.5", "--tasks", "9", "--seed", "3").exit_code == 0
+    probe("Parity", "--level 0.5 --tasks 9 --seed 3")
     assert [(key.split, key.seed, key.level) for key in asked] == [("train", 3, 0.5)] * 5
     probed = [key.index for key in asked]
     assert sorted(probed) == [0, 1, 2, 3, 4]
     asked.clear()
-    options = words(f"--model {tiny_folder} --steps 1 --prompts-per-step 5 --level 0.5 --seed 3")
-    done = CliRunner().invoke(
-        app,
-        [
-            "run",
-            "--env",
-            f"{file}:Parity",
-            *options,
-            "--set",
-            "eval.tasks=0",
-            "--out",
-            str(tiny_folder / "run"),
-        ],
-    )
-    assert done.exit_code == 0, done.output
+    env = f"--env {place / 'toys.py'}:Parity --model {place / 'tiny'} --out {tmp_path / 'run'}"
+    size = "--steps 1 --prompts-per-step 5 --level 0.5 --seed 3 --set eval.tasks=0"
+    grpo("run", *words(f"{env} {size}"))
     assert [key.index for key in asked] == probed
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
-    found = [
-        json.loads(probe("Parity", "--json", "--seed", seed).stdout)["levels"]
-        for seed in ("1", "1", "2")
-    ]
-    for levels in found:
-        for level in levels:
-            del level["verify_seconds"]
+def test_the_same_seed_gives_the_same_report(probe: Probe) -> None:
+    found = [found_by(probe("Parity", f"--json --seed {seed}"))["levels"] for seed in (1, 1, 2)]
+    for level in (level for levels in found for level in levels):
+        del level["verify_seconds"]
     assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.slow
-def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
+def test_a_stop_prints_what_was_sampled(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_core.train.run.measure.PROBE_CHUNK", 12)
     roll_out = Actor.sample_and_verify
 
@@ -244,41 +195,33 @@ def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
         return await roll_out(self, *arguments, **more)
 
     monkeypatch.setattr(Actor, "sample_and_verify", and_stop)
-    done = probe("Parity", "--json")
-    assert done.exit_code == 130
-    (level,) = json.loads(done.stdout)["levels"]
+    done = probe("Parity", "--json", status=130)
+    (level,) = found_by(done)["levels"]
     assert (level["level"], level["tasks"], level["verify_seconds"]) == (0.0, 2, None)
     assert "stopped before all tasks were done" in done.stderr
-    assert probe("Parity").exit_code == 130
+    probe("Parity", status=130)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("Nothing", [], "has no attribute 'Nothing'"),
-        (
-            "Parity",
-            ["--temperature", "0"],
-            "sampling.temperature is 0: all completions of a group would be equal",
-        ),
-        ("Parity", ["--set", "env.x=1"], "env.x is not a setting"),
+        ("Nothing", "", "has no attribute 'Nothing'"),
+        ("Parity", "--temperature 0", "sampling.temperature is 0: all completions of a group"),
+        ("Parity", "--set env.x=1", "env.x is not a setting"),
     ],
 )
-def test_wrong_input_is_one_line(probe: Any, name: str, arguments: list[str], message: str) -> None:
-    done = probe(name, *arguments)
-    assert done.exit_code == 2, done.output
-    assert message in done.output
-    assert len(done.output.strip().splitlines()) == 1
+def test_wrong_input_is_one_line(probe: Probe, name: str, arguments: str, message: str) -> None:
+    said = probe(name, arguments, status=2).output
+    assert message in said
+    assert len(said.strip().splitlines()) == 1
 
 
-def test_what_a_run_would_warn_of_is_said_once(probe: Any) -> None:
-    done = probe("Tooled", "--json", "--level", "0", "--max-new-tokens", "2")
-    template, cut = json.loads(done.stdout)["warnings"]
+def test_what_a_run_would_warn_of_is_said_once(probe: Probe) -> None:
+    cut_short = "--level 0 --max-new-tokens 2"
+    template, cut = found_by(probe("Tooled", f"{cut_short} --json"))["warnings"]
     assert "the model's chat template has no place for tools" in template
     assert cut.startswith("at level 0 ")
     assert "of the attempts are cut off at 2 tokens" in cut
-    lines = probe("Tooled", "--level", "0", "--max-new-tokens", "2").stdout.splitlines()
-    assert [line for line in lines if line.startswith("warning: ")] == [
-        f"warning: {template}",
-        f"warning: {cut}",
-    ]
+    lines = probe("Tooled", cut_short).stdout.splitlines()
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    assert warnings == [f"warning: {template}", f"warning: {cut}"]
