@@ -15,24 +15,60 @@ from typing import Any
 import pytest
 
 from grpo_core.calls.meeting_folder import VARIABLE, meeting_folder
+from grpo_core.protocol.types import Verdict
 from grpo_core.train.ranks.messages import from_json, to_json
 
 from .processes import HERE, start
 
+FORKS = f"""
+import os, runpy, sys, traceback
+import psutil, torch.distributed, grpo_core.train.ranks  # once for all processes
 
-def results(case: str, log: Path, *, count: int = 2, **more: str) -> list[Any]:
-    """What each of the processes printed that met in a private folder, as `--processes` makes one."""
-    with meeting_folder(count) as meeting:
-        return by_environment(case, log, count=count, **{VARIABLE: str(meeting.path)}, **more)
+def begin(case, folder, rank):
+    pid = os.fork()
+    if pid:
+        return pid
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), {VARIABLE}=folder)
+    output = os.open(case + "." + str(rank), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1), os.dup2(output, 2)
+    sys.argv = ["joined.py", case]
+    try:
+        runpy.run_path({str(HERE / "joined.py")!r}, run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+os.chdir(sys.argv.pop())
+for case, folder in zip(sys.argv[1::2], sys.argv[2::2]):
+    for pid in [begin(case, folder, rank) for rank in range(int(os.environ["WORLD_SIZE"]))]:
+        os.waitpid(pid, 0)
+"""
+"""Starts the processes of one case after the other: python -c FORKS [CASE MEETING-FOLDER]... OUT."""
 
 
-def by_environment(case: str, log: Path, *, count: int = 2, **more: str) -> list[Any]:
-    """As torchrun starts them, where `more` has no folder."""
-    processes = start(count, str(HERE / "joined.py"), case, log=log, **more)
-    for process in processes:
+def results(*cases: str, out: Path, count: int = 2) -> dict[str, list[Any]]:
+    """What each of the processes printed that met in a private folder, as `--processes` makes one; by case."""
+    out.mkdir()
+    more = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "PLANTED": str(out / "planted")}
+    # Also where the user's settings name another interface for runs on several machines.
+    more |= {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+    with contextlib.ExitStack() as stack:
+        folders = [str(stack.enter_context(meeting_folder(count)).path) for _ in cases]
+        given = [word for pair in zip(cases, folders, strict=True) for word in pair]
+        (parent,) = start(1, "-c", FORKS, *given, str(out), log=out / "log", **more)
+        assert parent.wait(240) == 0, (out / "log.0").read_text()
+    return {
+        case: [answer((out / f"{case}.{rank}").read_text()) for rank in range(count)]
+        for case in cases
+    }
+
+
+def by_environment(*arguments: str, log: Path, **more: str) -> list[Any]:
+    """What two processes printed that torchrun starts, with no folder."""
+    for process in start(2, *arguments, log=log, **more):
         process.wait(120)
-    texts = [(log.parent / f"{log.name}.{rank}").read_text() for rank in range(count)]
-    return [answer(text) for text in texts]
+    return [answer((log.parent / f"{log.name}.{rank}").read_text()) for rank in range(2)]
 
 
 def answer(output: str) -> Any:
@@ -43,35 +79,36 @@ def answer(output: str) -> Any:
     return None
 
 
-def test_values_of_all_kinds_arrive_as_they_were_in_messages_of_any_length(tmp_path: Path) -> None:
-    assert results("values", tmp_path / "log") == [1, 1]
+@pytest.fixture(scope="module")
+def met(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """The results of four cases, and under "planted" whether a pickle was loaded."""
+    out = tmp_path_factory.mktemp("met") / "out"
+    found = results("values", "ports", "poisoned", "dead", out=out)
+    return {**found, "planted": [(out / "planted").exists()]}
 
 
-def test_processes_listen_on_the_loopback_interface_only_and_leave_no_secret(
-    tmp_path: Path,
-) -> None:
-    """Also where the user's settings name another interface for runs on several machines."""
-    more = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
-    for listening, is_named, files in results("ports", tmp_path / "log", **more):
+def test_values_of_all_kinds_arrive_as_they_were_in_messages_of_any_length(met):
+    assert met["values"] == [1, 1]
+
+
+def test_processes_listen_on_the_loopback_interface_only_and_leave_no_secret(met):
+    for listening, is_named, files in met["ports"]:
         assert listening
         assert all(address.startswith("127.") for address in listening)
         assert not is_named
         assert files == ["arrivals", "store"]
 
 
-def test_a_pickle_is_not_loaded(tmp_path: Path) -> None:
-    planted = tmp_path / "planted"
-    first, second = results("poisoned", tmp_path / "log", PLANTED=str(planted))
+def test_a_pickle_is_not_loaded(met):
+    first, second = met["poisoned"]
     assert first.startswith("RunStoppedError: process 1 sent what cannot be read")
     assert second == "sent"
-    assert not planted.exists()
+    assert met["planted"] == [False]
 
 
 @pytest.mark.slow
-def test_a_value_of_another_type_is_refused_before_the_others_wait_in_a_collective(
-    tmp_path: Path,
-) -> None:
-    first, second = results("unknown", tmp_path / "log", PLANTED="")
+def test_a_value_of_another_type_is_refused_before_the_others_wait_in_a_collective(tmp_path):
+    first, second = results("unknown", out=tmp_path / "out")["unknown"]
     assert "of the type 'Planted'" in second
     assert first.startswith("RunStoppedError: process 1 of 2 did not arrive within 15 s")
 
@@ -86,14 +123,12 @@ def test_a_value_of_another_type_is_refused_before_the_others_wait_in_a_collecti
         b'{"\\u0000": ["dict", [[[], 1]]]}', b'{"\\u0000": ["Reward", [1,1,"",0,[2]]]}',
     ],
 )  # fmt: skip
-def test_what_no_process_wrote_is_refused(text: bytes) -> None:
+def test_what_no_process_wrote_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         from_json(text)
 
 
-def test_json_of_any_depth_that_a_verifier_may_return_arrives() -> None:
-    from grpo_core.protocol.types import Verdict
-
+def test_json_of_any_depth_that_a_verifier_may_return_arrives():
     deep: Any = 1
     for _ in range(900):
         deep = [deep]
@@ -101,18 +136,17 @@ def test_json_of_any_depth_that_a_verifier_may_return_arrives() -> None:
     assert from_json(to_json([verdict])) == [verdict]
 
 
+def listening() -> set[int]:
+    """Return the ports of the loopback interface on which somebody listens."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    mine = [line[1] for line in lines if line[3] == "0A" and line[1].startswith("0100007F:")]
+    return {int(address.split(":")[1], 16) for address in mine}
+
+
 @contextlib.contextmanager
 def stranger() -> Iterator[list[int]]:
     """Connect to each new port on the loopback interface before others do, in anybody's place; the ports."""
     ended, ports, kept = threading.Event(), list[int](), list[socket.socket]()
-
-    def listening() -> set[int]:
-        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return {
-            int(line[1].split(":")[1], 16)
-            for line in lines
-            if line[3] == "0A" and line[1].startswith("0100007F:")
-        }
 
     def connect() -> None:
         known = listening()
@@ -138,11 +172,11 @@ def stranger() -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_a_stranger_who_connects_in_the_place_of_a_process_is_not_talked_to(tmp_path: Path) -> None:
+def test_a_stranger_who_connects_in_the_place_of_a_process_is_not_talked_to(tmp_path):
     """Which of two processes connects to the other depends on their ports, so it is tried until the stranger is in."""
     for attempt in range(8):
         with stranger() as ports:
-            ended = results("late", tmp_path / f"log{attempt}")
+            ended = results("late", out=tmp_path / f"out{attempt}")["late"]
         assert ports
         if ended != [[0, 1], [0, 1]]:
             break
@@ -152,7 +186,8 @@ def test_a_stranger_who_connects_in_the_place_of_a_process_is_not_talked_to(tmp_
 
 
 @pytest.mark.slow
-def test_a_process_with_another_secret_or_none_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", ["a" * 32, "b" * 32, ""], ids=["same", "another", "none"])
+def test_a_process_with_another_secret_or_none_is_refused(tmp_path, second):
     """Two processes that meet at one address, each with a secret of its own."""
     script = (
         "import os, runpy, sys; rank = os.environ['RANK'];"
@@ -161,33 +196,29 @@ def test_a_process_with_another_secret_or_none_is_refused(tmp_path: Path) -> Non
         "sys.argv = ['joined.py', 'joined'];"
         f"runpy.run_path({str(HERE / 'joined.py')!r}, run_name='__main__')"
     )
-    outcomes = []
-    for first, second in (("a" * 32, "a" * 32), ("a" * 32, "b" * 32), ("a" * 32, "")):
-        log = tmp_path / f"log{len(outcomes)}"
-        for process in start(2, "-c", script, log=log, SECRET0=first, SECRET1=second):
-            process.wait(120)
-        texts = [(tmp_path / f"{log.name}.{rank}").read_text() for rank in range(2)]
-        outcomes.append([json.loads(text.splitlines()[-1]) for text in texts])
-    assert outcomes[0] == [[0, 1], [0, 1]]
-    for refusal in outcomes[1:]:
-        for rank, text in enumerate(refusal):
-            assert f"process {1 - rank} of 2 does not have the secret of this run" in text
-            assert "GRPO_SECRET" in text
+    secrets = {"SECRET0": "a" * 32, "SECRET1": second}
+    outcome = by_environment("-c", script, log=tmp_path / "log", **secrets)
+    if second == secrets["SECRET0"]:
+        assert outcome == [[0, 1], [0, 1]]
+        return
+    for rank, text in enumerate(outcome):
+        assert f"process {1 - rank} of 2 does not have the secret of this run" in text
+        assert "GRPO_SECRET" in text
 
 
 @pytest.mark.slow
-def test_a_secret_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
-    texts = by_environment("joined", tmp_path / "log", GRPO_SECRET="hunter2")
+def test_a_secret_that_can_be_guessed_is_refused(tmp_path):
+    program = str(HERE / "joined.py")
+    texts = by_environment(program, "joined", log=tmp_path / "log", GRPO_SECRET="hunter2")
     assert all("GRPO_SECRET has 7 characters" in text for text in texts)
 
 
-@pytest.mark.slow
-def test_nobody_waits_for_ever_for_a_process_that_died_before_they_met(tmp_path: Path) -> None:
-    first, second = results("dead", tmp_path / "log")
+def test_nobody_waits_for_ever_for_a_process_that_died_before_they_met(met):
+    first, second = met["dead"]
     assert second is None
     assert "process 1 of 2 did not arrive within 2 s" in first
 
 
 @pytest.mark.slow
-def test_three_processes_meet(tmp_path: Path) -> None:
-    assert results("joined", tmp_path / "log", count=3) == [[0, 1, 2]] * 3
+def test_three_processes_meet(tmp_path):
+    assert results("joined", out=tmp_path / "out", count=3)["joined"] == [[0, 1, 2]] * 3

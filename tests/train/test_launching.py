@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,64 +23,58 @@ from grpo_core.train.models.device import pick_device
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.checkpoint import checkpoints
 
-from .processes import HERE, begin, ended, launch, said
+from .processes import begin, ended, launch, said
+from .short_runs import LETTERS
+from .test_ranks import options as run_options
+from .test_ranks import written
 
 T = TypeVar("T")
-LETTERS = f"{HERE / 'letters.py'}:Letters"
 
 
-def options(tiny_folder: Path, run: Path, *, env: str = LETTERS, steps: int = 400) -> list[str]:
-    settings = {
-        "model.name": tiny_folder,
-        "model.dtype": "float32",
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "steps": steps,
-        "eval.tasks": 0,
-        "checkpoint.every": 1000,
-    }
-    given = [f"--set={key}={value}" for key, value in settings.items()]
-    return ["--env", env, *given, "--out", str(run)]
+def options(tiny_folder: Path, run: Path, *, env: str = LETTERS) -> list[str]:
+    """Return those of a run that takes long."""
+    size = {"steps": 400, "prompts_per_step": 2, "group_size": 4}
+    given = run_options(tiny_folder, env=env, **size, **{"eval.tasks": 0, "checkpoint.every": 1000})
+    return [*given, "--out", str(run)]
 
 
-def ranks_of(launcher: subprocess.Popen[bytes], *, count: int = 2) -> list[psutil.Process]:
-    """The processes that it has started, as soon as there are so many."""
-    deadline = time.monotonic() + 120
-    while len(found := psutil.Process(launcher.pid).children()) < count:
+def wait_until(launcher: subprocess.Popen[bytes], is_reached: Callable[[], object]) -> None:
+    """Wait for something that happens while the launcher runs."""
+    deadline = time.monotonic() + 300
+    while not is_reached():
         assert launcher.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return found
+
+
+def ranks_of(launcher: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The two processes that it has started, as soon as they are there."""
+    process = psutil.Process(launcher.pid)
+    wait_until(launcher, lambda: len(process.children()) >= 2)
+    return process.children()
 
 
 def wait_for_steps(launcher: subprocess.Popen[bytes], log: Path, count: int) -> None:
-    deadline = time.monotonic() + 300
-    while said(log).count("\nstep ") < count:
-        assert launcher.poll() is None, said(log)
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(launcher, lambda: said(log).count("\nstep ") >= count)
+
+
+def words_of(log: Path) -> str:
+    """Return what was said, without its line breaks."""
+    return " ".join(said(log).split())
 
 
 def failing(tmp_path: Path, when: str, code: str) -> str:
     """An environment that does something in the second of several processes."""
-    path = tmp_path / "failing.py"
-    path.write_text(
-        "import os, signal, sys\n"
-        f"sys.path.insert(0, {str(HERE)!r})\n"
-        "from letters import Letters\n"
-        "def second():\n"
-        f"    if os.environ.get('RANK') == '1': {code}\n"
-        "class Failing(Letters):\n"
-        "    def verify(self, task, rollout):\n"
-        f"        {'second()' if when == 'verify' else 'pass'}\n"
-        "        return super().verify(task, rollout)\n"
-        f"{'second()' if when == 'import' else ''}\n"
+    line = f"if os.environ.get('RANK') == '1': {code}"
+    judging = (
+        "import signal\nclass Own(Letters):\n    def verify(self, task, rollout):\n"
+        f"        {line}\n        return super().verify(task, rollout)\n"
     )
-    return f"{path}:Failing"
+    return written(tmp_path / "failing.py", judging if when == "verify" else line)
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     launcher = begin(2, "run", *options(tiny_folder, run), log=log)
     ranks = ranks_of(launcher)
@@ -95,7 +90,7 @@ def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder: Path, tmp_path: Path) 
     assert RunFolder(run).config()["provenance"]["processes"] == 2
 
 
-def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time() -> None:
+def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time():
     """It may come while the processes ask one another; the others would go on without this one."""
 
     class Late(Ranks):
@@ -110,9 +105,7 @@ def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time(
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_a_killed_process_ends_the_others_with_its_name_and_last_words(tiny_folder, tmp_path):
     code = r"os.write(1, b'\x1b[5mno memory'), os.kill(os.getpid(), signal.SIGKILL)"
     run, log = tmp_path / "run", tmp_path / "log"
     env = failing(tmp_path, "verify", code)
@@ -120,7 +113,7 @@ def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
     ranks = ranks_of(launcher)
     assert ended([launcher]) == [1], said(log)
     assert not psutil.wait_procs(ranks, timeout=5)[1]
-    shown = " ".join(said(log).split())
+    shown = words_of(log)
     assert "error: process 1 of 2 was killed by SIGKILL: \\x1b[5mno memory" in shown
     assert f"continue with --resume {run} --processes 2" in shown
     assert "Traceback" not in shown
@@ -130,30 +123,28 @@ def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
 
 
 @pytest.mark.heavy
-def test_another_number_of_processes_goes_on_and_says_so(tiny_folder: Path, tmp_path: Path) -> None:
+def test_another_number_of_processes_goes_on_and_says_so(tiny_folder, tmp_path):
     run, log, again = tmp_path / "run", tmp_path / "log", tmp_path / "again"
     launcher = begin(2, "run", *options(tiny_folder, run), log=log)
     wait_for_steps(launcher, log, 1)
     launcher.send_signal(signal.SIGTERM)
     assert ended([launcher]) == [128 + signal.SIGTERM], said(log)
     done = len(list(read_lines(run / "metrics.jsonl")))
-    more = ["--resume", str(run), f"--set=steps={done + 1}"]
-    assert launch(1, *more, log=again) == 0, said(again)
-    assert "the run began with 2 processes and continues with 1" in " ".join(said(again).split())
+    assert launch(1, "--resume", str(run), f"--set=steps={done + 1}", log=again) == 0, said(again)
+    assert "the run began with 2 processes and continues with 1" in words_of(again)
 
 
 @pytest.mark.heavy
-def test_a_process_that_fails_alone_ends_the_others(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_process_that_fails_alone_ends_the_others(tiny_folder, tmp_path):
     log = tmp_path / "log"
     env = failing(tmp_path, "import", "raise ValueError('a broken file')")
-    status = launch(2, *options(tiny_folder, tmp_path / "run", env=env), log=log)
-    assert status == 1
+    assert launch(2, *options(tiny_folder, tmp_path / "run", env=env), log=log) == 1
     assert "process 1 of 2 failed (status 2)" in said(log)
     assert "a broken file" in said(log)
 
 
 @pytest.mark.heavy
-def test_nothing_outlives_a_launcher_that_is_killed(tiny_folder: Path, tmp_path: Path) -> None:
+def test_nothing_outlives_a_launcher_that_is_killed(tiny_folder, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     launcher = begin(2, "run", *options(tiny_folder, run), log=log)
     ranks = ranks_of(launcher)
@@ -165,39 +156,34 @@ def test_nothing_outlives_a_launcher_that_is_killed(tiny_folder: Path, tmp_path:
 
 
 @pytest.mark.heavy
-def test_an_evaluation_in_two_processes_is_that_of_one(tiny_folder: Path, tmp_path: Path) -> None:
+def test_an_evaluation_in_two_processes_is_that_of_one(tiny_folder, tmp_path):
     given = ["--env", LETTERS, "--model", str(tiny_folder), "--tasks", "5", "--samples", "3"]
     results = []
-    for processes in (1, 2):
-        log, attempts = tmp_path / f"log{processes}", tmp_path / f"attempts{processes}"
-        status = launch(
-            processes, *given, "--json", "--attempts", str(attempts), log=log, command="eval"
-        )
-        assert status == 0, said(log)
-        text = said(log)
-        result = json.loads(text[text.index("{\n") :])["results"]
+    for count in (1, 2):
+        log, attempts = tmp_path / f"log{count}", tmp_path / f"attempts{count}"
+        more = ("--json", "--attempts", str(attempts))
+        assert launch(count, *given, *more, log=log, command="eval") == 0, said(log)
+        result = json.loads("{\n" + said(log).partition("{\n")[2])["results"]
         results.append((result, len(attempts.read_text().splitlines())))
     assert results[0] == results[1]
     assert results[0][1] == 15
 
 
-def test_a_mistake_is_told_once(tiny_folder: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    given = options(tiny_folder, tmp_path / "run")
+def test_a_mistake_is_told_once(tiny_folder, tmp_path):
+    log, given = tmp_path / "log", options(tiny_folder, tmp_path / "run")
     assert launch(2, *given, "--set=optimizer.lr=-1", log=log) == 2
     assert said(log).count("optimizer.lr") == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_a_launcher_around_the_launcher_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    given = options(tiny_folder, tmp_path / "run")
+def test_a_launcher_around_the_launcher_is_refused(tiny_folder, tmp_path):
+    log, given = tmp_path / "log", options(tiny_folder, tmp_path / "run")
     assert launch(2, *given, log=log, RANK="1", WORLD_SIZE="4") == 2
-    text = " ".join(said(log).split())
-    assert "a launcher such as torchrun has started this one already (RANK=1, WORLD_SIZE=4)" in text
+    told = "a launcher such as torchrun has started this one already (RANK=1, WORLD_SIZE=4)"
+    assert told in words_of(log)
 
 
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_processes_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")

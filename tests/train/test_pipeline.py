@@ -43,8 +43,7 @@ from .arrange import random_rollouts, run_config, tiny_policy
 from .copying import Copying
 from .killing import killed
 from .letters import Letters
-from .short_runs import run_until, steps_of
-from .tiny import save_tiny
+from .short_runs import run_until, steps_of, tiny_settings
 
 P, G = 3, 4
 
@@ -88,26 +87,11 @@ class Recorded:
     """A run whose batches, and weights after each step, are kept."""
 
     def __init__(
-        self,
-        folder: Path,
-        env: Any = None,
-        *,
-        copying: bool = False,
-        name: str = "run",
-        **more: Any,
+        self, folder: Path, env: Any = None, copying: bool = False, name: str = "run", **more: Any
     ) -> None:
-        if not (folder / "model").is_dir():
-            save_tiny(folder / "model")
-        settings = {
-            "environment": "letters",
-            "model": {"name": str(folder / "model"), "dtype": "float32"},
-            "steps": 6,
-            "prompts_per_step": P,
-            "group_size": G,
-            "eval": {"tasks": 4},
-            "optimizer": {"lr": 0.02},
-        }
-        config = build_config([{**settings, **more}])
+        size = {"steps": 6, "prompts_per_step": P, "group_size": G, "eval": {"tasks": 4}}
+        learns = {"optimizer": {"lr": 0.02}, "advantage": {}}
+        config = build_config([{**tiny_settings(folder), **size, **learns, **more}])
         self.sampler = Copying(config) if copying else None
         self.folder = folder / name
         self.trainer = Trainer(config, env or Letters(), folder=self.folder, sampler=self.sampler)
@@ -168,9 +152,7 @@ def in_order(steps: int) -> dict[int, list[int]]:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("cap", "floor"), [(2.0, 0.0), (1.1, 0.9)])
 @pytest.mark.parametrize("minibatches", [1, 3])
-def test_the_update_on_stale_rollouts_equals_plain_pytorch(
-    cap: float, floor: float, minibatches: int
-) -> None:
+def test_the_update_on_stale_rollouts_equals_plain_pytorch(cap, floor, minibatches):
     """min(pi_old / mu, cap), detached, times PPO's surrogate with the ratio pi / pi_old, and AdamW, over two passes in float64."""
     config = run_config(
         loss={"tis_cap": cap, "tis_floor": floor, "aggregation": "sequence_sum"},
@@ -244,7 +226,7 @@ def _older_logprobs(policy: Any, segments: Sequence[Segment]) -> dict[int, torch
 # --- what is sampled, and by which weights
 
 
-def test_without_staleness_no_queue_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_staleness_no_queue_exists(tmp_path, monkeypatch):
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("a queue was made")
 
@@ -262,8 +244,8 @@ def test_without_staleness_no_queue_exists(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
 @pytest.mark.parametrize("env", [Letters, Echo])
 def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
-    tmp_path: Path, env: type[Environment[Any]], copying: bool
-) -> None:
+    tmp_path, env, copying
+):
     bound = 2
     more = {"pipeline": {"max_staleness": bound}, "eval": {"tasks": 2, "every": 2}}
     recorded = Recorded(tmp_path, env(), copying=copying, **more)
@@ -309,9 +291,7 @@ BRIEF: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
-def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
-    tmp_path: Path, copying: bool
-) -> None:
+def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(tmp_path, copying):
     recorded = Recorded(tmp_path, copying=copying, **BRIEF)
     actor = recorded.trainer.actor
     generate = actor.sampler.generate
@@ -335,7 +315,7 @@ def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
     assert overlaps[0] is copying
 
 
-def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Path) -> None:
+def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path):
     env = Patient()
     recorded = Recorded(tmp_path, env, **{**BRIEF, "steps": 2})
 
@@ -349,7 +329,7 @@ def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_refills_and_a_curriculum_work_and_no_prompt_is_left_out(tmp_path: Path) -> None:
+def test_refills_and_a_curriculum_work_and_no_prompt_is_left_out(tmp_path):
     more = {"steps": 8, "eval": {"tasks": 0}, "pipeline": {"max_staleness": 2}, "level": 0.5}
     adds = {"sampling": {"refills": 2}, "curriculum": {"enabled": True, "attempts": 8}}
     recorded = Recorded(tmp_path, **more, **adds)
@@ -414,7 +394,7 @@ class Played:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("bound", [1, 2, 4])
 @pytest.mark.parametrize("early", [False, True])
-def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound: int, early: bool) -> None:
+def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound, early):
     oldest = 0
     for seed in range(3):
         played = Played(bound=bound, total=30, seed=seed, early=early)
@@ -425,7 +405,7 @@ def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound: int, early:
     assert oldest == bound  # the bound is used
 
 
-def test_a_failure_belongs_to_its_step_and_ends_what_would_follow() -> None:
+def test_a_failure_belongs_to_its_step_and_ends_what_would_follow():
     begun: list[int] = []
 
     async def roll_out(turn: Turn) -> int:
@@ -453,9 +433,7 @@ def test_a_failure_belongs_to_its_step_and_ends_what_would_follow() -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
-    tmp_path: Path,
-) -> None:
+def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(tmp_path):
     recorded = Recorded(tmp_path, copying=True, pipeline={"max_staleness": 4}, steps=7)
     trainer = run_until(recorded.trainer, 3)
     assert trainer.done == 3
@@ -466,30 +444,34 @@ def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
     assert trained_indices(recorded.folder) == in_order(7)
 
 
-def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path: Path) -> None:
-    more = {"steps": 4, "eval": {"tasks": 0}, "pipeline": {"max_staleness": 2}}
-    recorded = Recorded(tmp_path, **more)
-    sampler, calls = recorded.trainer.actor.sampler, []
-    generate = sampler.generate
+def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path):
+    more = {"steps": 4, "eval": {"tasks": 0}, "alarms": {"enabled": False}}
+    recorded = Recorded(tmp_path, pipeline={"max_staleness": 2}, **more)
+    trainer, calls = recorded.trainer, []
+    generate = trainer.actor.sampler.generate
 
     async def failing(request: Any) -> Any:
         calls.append(request)
-        if len(calls) > 2.5 * P * G:
+        if len(calls) > 2 * P * G:
             raise RunStoppedError("the sampler is gone")
         return await generate(request)
 
-    sampler.generate = failing  # type: ignore[method-assign]
-    with pytest.raises(RunStoppedError, match="the sampler is gone"):
-        recorded.run()
-    done = recorded.trainer.done
-    assert 0 < done < 4
-    assert checkpoints(recorded.folder / "checkpoints")[-1].name == f"step-{done:06d}"
-    sampler.generate = generate  # type: ignore[method-assign]
+    async def fail() -> int:
+        with pytest.raises(RunStoppedError, match="the sampler is gone"):
+            await trainer.arun()
+        return len(asyncio.all_tasks())
+
+    trainer.actor.sampler.generate = failing  # type: ignore[method-assign]
+    assert asyncio.run(fail()) == 1
+    assert 0 < trainer.done < 3
+    newest = checkpoints(recorded.folder / "checkpoints")[-1]
+    assert newest.name == f"step-{trainer.done:06d}"
+    trainer.actor.sampler.generate = generate  # type: ignore[method-assign]
     recorded.run()
     assert trained_indices(recorded.folder) == in_order(4)
 
 
-def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(tmp_path: Path) -> None:
+def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(tmp_path):
     folder = tmp_path / "run"
     more = {"steps": 4, "eval": {"tasks": 0}, "checkpoint": {"every": 1, "keep": 9}}
     with killed(folder, step=3) as observer:
@@ -506,7 +488,7 @@ def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(tmp_path: 
 
 
 @pytest.mark.heavy
-def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
+def test_older_rollouts_teach_as_well(tmp_path):
     """Three seeds at each bound, with a trainer that is slower than the sampler, so that rollouts are as old as they may be."""
     scores: dict[int, list[float]] = {}
     print("| max_staleness | seed | before | after | staleness, mean | truncated |")
@@ -539,16 +521,14 @@ def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
     ("staleness", "stops"),
     [({}, True), ({"staleness/max": 0.0}, True), ({"staleness/max": 1.0}, False)],
 )
-def test_a_gap_that_older_weights_explain_stops_no_run(
-    staleness: dict[str, float], stops: bool
-) -> None:
+def test_a_gap_that_older_weights_explain_stops_no_run(staleness, stops):
     line = {"step": 1, "sampling/logprob_gap": 3.0, "reward/mean": 0.0, **staleness}
     stopping = Stopping(build_config([{"environment": "letters"}]))
     reasons = [stopping.look(line) for _ in range(5)]
     assert (reasons[-1] is not None) is stops
 
 
-def test_several_processes_are_refused(tiny_folder: Path) -> None:
+def test_several_processes_are_refused(tiny_folder):
     # A named type, since there is no second process that could agree on one.
     model = {"name": str(tiny_folder), "dtype": "float32"}
     pipelined = {"environment": "letters", "model": model, "pipeline": {"max_staleness": 1}}
