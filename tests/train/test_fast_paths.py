@@ -56,9 +56,7 @@ def metrics_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Metric
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("kind", "switched"), SWITCHES, ids=str)
-def test_a_run_without_a_fast_path_is_the_same_run(
-    metrics_of: Callable[..., Metrics], kind: str, switched: Mapping[str, Any]
-) -> None:
+def test_a_run_without_a_fast_path_is_the_same_run(metrics_of, kind, switched):
     usual, other = metrics_of(kind), metrics_of(kind, **switched)
     near = 1e-3 if kind == "float32" else 1e-6  # the model's own norm goes through float32
     assert len(usual) == len(other) == 5

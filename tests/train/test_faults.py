@@ -23,9 +23,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("count", "seed"), [(20, 0), pytest.param(200, 1, marks=pytest.mark.heavy)]
 )
-def test_random_faults_lose_nothing_or_name_a_way_on_that_works(
-    tmp_path: Path, count: int, seed: int
-) -> None:
+def test_random_faults_lose_nothing_or_name_a_way_on_that_works(tmp_path, count, seed):
     out = tmp_path / "faults.json"
     command = [
         sys.executable,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ import torch
 from accelerate.state import AcceleratorState
 
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory_estimate import TOLERANCE
 from grpo_core.train.trainer import Trainer
@@ -26,6 +23,7 @@ from grpo_core.train.trainer import Trainer
 from .arrange import sampled
 from .killing import killed
 from .letters import Letters
+from .short_runs import QUICK, ran, steps_of
 from .test_sampler import prompts, requests_for
 
 DEVICE = os.environ.get("GRPO_GPU_DEVICE", "cuda")
@@ -39,52 +37,50 @@ pytestmark = [
 only_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU can show it")
 
 
+USUAL = {**QUICK, "steps": 3, "eval.tasks": 6, "kl.beta": 0.1, "model.device": DEVICE}
+SHOWN = ("reward/mean", "loss", "kl", "grad_norm")
+
+
 def config(settings: dict[str, Any], **more: Any) -> Any:
-    usual = {"steps": 3, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}
-    return build_config([settings, nested(usual), nested({"model.device": DEVICE, **more})])
+    return build_config([settings, nested({**USUAL, **more})])
 
 
 def run(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, float]]:
     """Return the metrics of the steps of a run."""
-    Trainer(config(settings, **more), Letters(), folder=RunFolder(folder)).run()
-    return [line for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
+    ran(settings, folder, {**USUAL, "trainer.memory_check": "warn", **more})
+    return steps_of(folder)
 
 
-def test_a_run_has_the_metrics_of_the_same_run_on_a_cpu(settings, tmp_path: Path) -> None:
-    here = run(settings, tmp_path / "here", **{"model.dtype": "float64"})
-    AcceleratorState._reset_state(reset_partial_state=True)  # one process has one device
-    there = run(settings, tmp_path / "cpu", **{"model.dtype": "float64", "model.device": "cpu"})
-    AcceleratorState._reset_state(reset_partial_state=True)
-    for name in ("reward/mean", "loss", "kl", "grad_norm"):
-        assert [line[name] for line in here] == pytest.approx(
-            [line[name] for line in there], rel=1e-6, abs=1e-9
-        )
-    assert len({line["loss"] for line in here}) == 3
+def test_a_run_has_the_metrics_of_the_same_run_on_a_cpu(settings, tmp_path):
+    found = []
+    for device in (DEVICE, "cpu"):
+        more = {"model.dtype": "float64", "model.device": device}
+        found.append(run(settings, tmp_path / f"on-{len(found)}", **more))
+        AcceleratorState._reset_state(reset_partial_state=True)  # one process has one device
+    for here, there in zip(*found, strict=True):
+        expected = pytest.approx([there[name] for name in SHOWN], rel=1e-6, abs=1e-9)
+        assert [here[name] for name in SHOWN] == expected
+    assert len({line["loss"] for line in found[0]}) == 3
 
 
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("stacked", [False, True])
-def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked: bool, graphs: bool) -> None:
+def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked, graphs):
     long, short = (requests_for(prompts(16), 2, length=length) for length in (60, 35))
     requests = [*long, *short]
     found = []
     for device in (DEVICE, "cpu"):
-        policy = Policy.load(
-            config(settings, **{"model.device": device, "trainer.stacked_layers": stacked}),
-            need_reference=False,
-        )
+        more = {"model.device": device, "trainer.stacked_layers": stacked}
+        policy = Policy.load(config(settings, **more), need_reference=False)
         found.append(sampled(policy, requests, cuda_graphs=graphs and device == DEVICE))
-    equal = [a.token_ids == b.token_ids for a, b in zip(*found, strict=True)]
-    assert sum(equal) >= 0.95 * len(requests)
-    for same, a, b in zip(equal, *found, strict=True):
-        if same:
-            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-3)
+    equal = [(a, b) for a, b in zip(*found, strict=True) if a.token_ids == b.token_ids]
+    assert len(equal) >= 0.95 * len(requests)
+    for a, b in equal:
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-3)
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_what_is_sampled_in_bfloat16_is_what_is_trained(
-    settings, tmp_path: Path, stacked: bool
-) -> None:
+def test_what_is_sampled_in_bfloat16_is_what_is_trained(settings, tmp_path, stacked):
     more = {"model.dtype": "bfloat16", "trainer.stacked_layers": stacked}
     for line in run(settings, tmp_path / "run", **more):
         assert line["sampling/logprob_gap"] < 0.02
@@ -93,28 +89,28 @@ def test_what_is_sampled_in_bfloat16_is_what_is_trained(
 
 @only_gpu
 @pytest.mark.parametrize("graphs", [False, True])
-def test_decoding_waits_once_a_token(settings, graphs: bool) -> None:
+def test_decoding_waits_once_a_token(settings, graphs):
     policy = Policy.load(config(settings), need_reference=False)
     policy.end_ids = ()  # so that every completion has its full length
-    requests = {
-        length: requests_for(prompts(4), 4, length=length) for length in (TOKENS, 3 * TOKENS)
-    }
-    sampled(policy, requests[TOKENS], cuda_graphs=graphs)  # warm-up
-    waits = Counter[int]()
-    for length, some in requests.items():
+
+    def waits(length: int) -> int:
+        requests = requests_for(prompts(4), 4, length=length)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
             try:
-                sampled(policy, some, cuda_graphs=graphs)
+                sampled(policy, requests, cuda_graphs=graphs)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        waits[length] = sum("synchroniz" in str(warning.message) for warning in caught)
-    assert 0 < waits[3 * TOKENS] - waits[TOKENS] <= 2 * TOKENS
+        return sum("synchroniz" in str(warning.message) for warning in caught)
+
+    waits(TOKENS)  # warm-up
+    few = waits(TOKENS)
+    assert 0 < waits(3 * TOKENS) - few <= 2 * TOKENS
 
 
 @only_gpu
-def test_a_model_that_cannot_be_recorded_is_computed_as_usual(settings) -> None:
+def test_a_model_that_cannot_be_recorded_is_computed_as_usual(settings):
     policy = Policy.load(config(settings), need_reference=False)
     requests = requests_for(prompts(4), 4, length=TOKENS)
     expected = sampled(policy, requests, cuda_graphs=False)
@@ -131,27 +127,25 @@ def test_a_model_that_cannot_be_recorded_is_computed_as_usual(settings) -> None:
 
 @only_gpu
 @pytest.mark.parametrize("quantization", ["8bit", "4bit"])
-def test_quantised_weights_train_the_adapter(settings, tmp_path: Path, quantization: str) -> None:
+def test_quantised_weights_train_the_adapter(settings, tmp_path, quantization):
     more = {"model.quantization": quantization, "model.dtype": "bfloat16"}
     assert all(line["grad_norm"] > 0 for line in run(settings, tmp_path / "run", **more))
 
 
 @only_gpu
-def test_the_peak_of_memory_is_within_the_estimate(settings, tmp_path: Path) -> None:
+def test_the_peak_of_memory_is_within_the_estimate(settings, tmp_path):
     torch.cuda.reset_peak_memory_stats()
     first, *_, last = run(settings, tmp_path / "run")
     assert last["memory/peak_mb"] <= TOLERANCE * first["memory/estimated_mb"]
 
 
-def test_a_killed_run_is_resumed(settings, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(settings, tmp_path):
     more = {"checkpoint.every": 2, "model.dtype": "float64"}
     whole = run(settings, tmp_path / "whole", **more)
     with killed(tmp_path / "run", step=3) as observer:
-        Trainer(
-            config(settings, **more), Letters(), folder=tmp_path / "run", observer=observer
-        ).run()
+        ran(settings, tmp_path / "run", {**USUAL, **more}, observer=observer)
     Trainer.resumed(tmp_path / "run", Letters()).run()
-    resumed = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    resumed = steps_of(tmp_path / "run")
     assert len(resumed) == len(whole) == 3
-    for name in ("reward/mean", "loss", "kl", "grad_norm"):
-        assert resumed[-1][name] == pytest.approx(whole[-1][name], rel=1e-6, abs=1e-9)
+    expected = pytest.approx([whole[-1][name] for name in SHOWN], rel=1e-6, abs=1e-9)
+    assert [resumed[-1][name] for name in SHOWN] == expected

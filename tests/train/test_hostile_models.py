@@ -66,13 +66,8 @@ def resident() -> dict[str, int]:
     [*(("model", name) for name in MODELS), *(("adapter", name) for name in ADAPTERS)],
 )
 def test_a_folder_of_a_stranger_is_refused_in_one_line(
-    kind: str,
-    name: str,
-    base: Path,
-    good_adapter: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, name, base, good_adapter, tmp_path, monkeypatch
+):
     asked: list[object] = []
     canary, folder = tmp_path / "canary", tmp_path / "folder"
     monkeypatch.setenv("GRPO_TEST_CANARY", str(canary))
@@ -113,13 +108,8 @@ def test_a_folder_of_a_stranger_is_refused_in_one_line(
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["targets that backtrack", "its base is itself", "adapter is a pickle"])  # fmt: skip
 def test_every_command_that_takes_a_model_refuses_in_one_line(
-    command: tuple[str, ...],
-    name: str,
-    run_folder: Path,
-    good_adapter: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    command, name, run_folder, good_adapter, tmp_path, monkeypatch
+):
     monkeypatch.setenv("GRPO_TEST_CANARY", str(tmp_path / "canary"))
     monkeypatch.setattr(guarded, "SECONDS", 1.5)
     monkeypatch.chdir(tmp_path)
@@ -137,9 +127,7 @@ def test_every_command_that_takes_a_model_refuses_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_models_of_strangers_in_the_cache_are_left_out_of_the_list(
-    own_cache: Path, base: Path
-) -> None:
+def test_models_of_strangers_in_the_cache_are_left_out_of_the_list(own_cache, base):
     for name in ("good", "list", "outside"):
         shutil.copytree(base, own_cache / "models" / name)
     MODELS["index is a list"](own_cache / "models" / "list")
@@ -150,9 +138,7 @@ def test_models_of_strangers_in_the_cache_are_left_out_of_the_list(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["good", "pattern", "list of names", "links"])
-def test_a_good_folder_loads_as_before(
-    name: str, base: Path, good_adapter: Path, tmp_path: Path
-) -> None:
+def test_a_good_folder_loads_as_before(name, base, good_adapter, tmp_path):
     """A plain adapter, one whose targets are a pattern, as tools write them, and files that are links into a cache."""
     folder = tmp_path / "folder"
     shutil.copytree(base if name == "links" else good_adapter, folder)
@@ -175,7 +161,7 @@ def test_a_good_folder_loads_as_before(
     assert done.stdout == expected.stdout
 
 
-def test_a_template_is_ended_at_its_deadline_and_the_next_one_is_rendered() -> None:
+def test_a_template_is_ended_at_its_deadline_and_the_next_one_is_rendered():
     started = time.monotonic()
     with pytest.raises(guarded.OverrunError, match="it had not ended after 8 seconds"):
         guarded.render(LOOPS, {})

@@ -243,7 +243,7 @@ SLOW = ("run", "sft", "plot", "env check")
 """Commands that the default run tries with a terminal only."""
 
 
-def test_every_command_has_a_case() -> None:
+def test_every_command_has_a_case():
     assert set(commands(typer.main.get_command(app))) == set(CASES)
 
 
@@ -257,14 +257,14 @@ def test_every_command_has_a_case() -> None:
         if name != "doctor"  # which loads every plugin in a process
     ],
 )
-def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: bool) -> None:
+def test_no_command_prints_hostile_text_raw(place, name, terminal):
     for case in CASES[name]:
         command = place.command(f"{name} {case}")
         shown = grpo(*command, terminal=terminal, stdin=STDIN)
         check(shown, terminal=terminal, seen=name not in UNSEEN)
 
 
-def test_what_the_interpreter_and_libraries_say_is_printable(tmp_path: Path) -> None:
+def test_what_the_interpreter_and_libraries_say_is_printable(tmp_path):
     """Warnings, log records, exceptions of threads and destructors, and the traceback of a bug, in a process of its own."""
     script = tmp_path / "bug.py"
     script.write_text(BUG.format(evil=EVIL))
@@ -305,7 +305,7 @@ main()
 """
 
 
-def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
+def test_the_files_of_a_run_can_be_shown(place):
     for name in words(
         "config.json cards.json metrics.jsonl rollouts.jsonl log.txt final/README.md"
     ):

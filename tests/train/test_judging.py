@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from grpo_core import Group, Reward, Rollout, Task, Verdict
-from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.runs.folder import RunFolder
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy
 from .letters import Letters
 from .samplers import Copyless
+from .short_runs import QUICK, make
 from .test_sampler import prompts, requests_for
 
 
@@ -50,10 +49,8 @@ class Stateful(Judge):
 
 class Comparing(Judge):
     async def verify_batch(self, groups: Sequence[Group[str]]) -> list[list[Verdict]]:
-        return [
-            [await self.averify(group.task, rollout) for rollout in group.rollouts]
-            for group in groups
-        ]
+        each = [[self.averify(group.task, r) for r in group.rollouts] for group in groups]
+        return [[await verdict for verdict in verdicts] for verdicts in each]
 
 
 class Late(Copyless):
@@ -76,20 +73,13 @@ class Late(Copyless):
 def trainer(
     settings: dict[str, Any], folder: Path, env: Judge, *, fails: bool = False, **more: Any
 ) -> Trainer:
-    config = build_config(
-        [
-            settings,
-            nested({"steps": 1, "eval.tasks": 0, "checkpoint.every": 0, "verify.cache": "off"}),
-            {"alarms": {"every": 0}},  # whose canaries would be judged, too
-            nested(more),
-        ]
-    )
     policy = tiny_policy()
     env.sampler = Late(Engine(policy), fails=fails)
-    return Trainer(config, env, folder=RunFolder(folder), policy=policy, sampler=env.sampler)
+    changes = {**QUICK, "steps": 1, "verify.cache": "off", **more}
+    return make(settings, folder, changes, env=env, policy=policy, sampler=env.sampler)
 
 
-def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Path) -> None:
+def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path):
     trainer(settings, tmp_path / "run", env := Judge()).run()
     assert env.owed == sorted(env.owed, reverse=True)
     assert len(set(env.owed)) > 12  # most came while others were still owed
@@ -99,14 +89,12 @@ def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Pat
 @pytest.mark.parametrize(
     ("kind", "more"), [(Judge, {"verify.overlap": False}), (Stateful, {}), (Comparing, {})]
 )
-def test_what_cannot_be_judged_alone_waits(
-    settings, tmp_path: Path, kind: type[Judge], more: dict[str, Any]
-) -> None:
+def test_what_cannot_be_judged_alone_waits(settings, tmp_path, kind, more):
     trainer(settings, tmp_path / "run", env := kind(), **more).run()
     assert env.owed == [0] * 24
 
 
-def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path: Path) -> None:
+def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path):
     env = Judge()
 
     async def run() -> set[asyncio.Task[Any]]:
@@ -119,26 +107,20 @@ def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back() -> (
-    None
-):
+def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back():
     policy = tiny_policy()
     policy.end_ids = ()
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
     requests = requests_for(prompts(5), 4, length=500)
 
-    async def run() -> int:
-        ticks = 0
-        engine = Engine(policy)
-        sampled = asyncio.gather(*(engine.generate(request) for request in requests))
-        while ticks < 20:
+    async def run() -> None:
+        sampled = asyncio.gather(*map(Engine(policy).generate, requests))
+        for _ in range(20):
             await asyncio.sleep(0.01)
             assert not sampled.done()
-            ticks += 1
         sampled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sampled
-        return ticks
 
-    assert asyncio.run(run()) == 20
+    asyncio.run(run())
     assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.config.overrides import build_config
+from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import ConfigError, PluginError, RunStoppedError
 from grpo_core.protocol.events import (
     AlarmRaised,
@@ -21,8 +21,6 @@ from grpo_core.protocol.events import (
     RunStarted,
     StepEnded,
 )
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.run.services import describe_trained
 from grpo_core.train.run.stream import Answers, Listed, Stream
@@ -31,18 +29,11 @@ from grpo_core.verify.sources import Sources
 
 from ..core.distributions import install, install_plugin
 from .letters import Answered, Audited, Letters
+from .short_runs import QUICK, Heard, make, ran, run_until, steps_of
 
 PAGE = Path(__file__).parents[2] / "plugins" / "README.md"
 STEP = StepEnded(3, 9, {"loss": 0.5})
 BATCH = BatchCollected(3)
-
-
-class Told(Observer):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
 
 
 @pytest.fixture
@@ -73,19 +64,23 @@ class Hollow(Answered):
         return verdict if rollout.text.strip() else type(verdict)(verdict.rewards, passed=True)
 
 
+@pytest.fixture
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "prompts_per_step": 2, "group_size": 4, **nested(QUICK)}
+
+
 def test_a_listener_of_the_page_finishes_a_run_by_its_own_metric_and_asks_a_canary(
     settings, site, tmp_path
 ):
     install_page(site)
     from grpo_budget import listener  # type: ignore[import-not-found]
 
-    more = {"steps": 9, "eval": {"tasks": 4}, "plugins": ["budget"], "alarms": {"enabled": False}}
-    folder, told = tmp_path / "run", Told()
-    listener.TOKENS = 400
-    trainer = Trainer(build_config([settings, more]), Hollow(), folder=folder, observer=told)
-    trainer.run()
-    lines = [line for line in read_lines(folder / "metrics.jsonl") if "budget/tokens" in line]
-    assert lines[-2]["budget/tokens"] < 400 <= lines[-1]["budget/tokens"]
+    listener.TOKENS = 150
+    folder, heard = tmp_path / "run", Heard()
+    changes = {"steps": 9, "eval.tasks": 2, "plugins": ["budget"]}
+    trainer = ran(settings, folder, changes, env=Hollow(), observer=heard)
+    lines = steps_of(folder)
+    assert lines[-2]["budget/tokens"] < 150 <= lines[-1]["budget/tokens"]
     assert trainer.done == len(lines) < 9
     assert trainer.end is not None
     assert trainer.end.kind is EndKind.FINISHED
@@ -95,21 +90,16 @@ def test_a_listener_of_the_page_finishes_a_run_by_its_own_metric_and_asks_a_cana
     (alarm,) = trainer.folder.alarm_lines()
     assert (alarm["step"], alarm["name"]) == (1, "empty answer passes")
     assert "alarm, step 1: empty answer passes" in (folder / "log.txt").read_text()
-    assert not [text for text in told.warnings if "budget" in text]
+    assert not [text for text in heard.warnings if "budget" in text]
 
 
 def test_the_state_of_a_listener_of_the_page_is_in_the_checkpoint(settings, site, tmp_path):
     install_page(site)
-    config = build_config([settings, {"steps": 3, "eval": {"tasks": 0}, "plugins": ["budget"]}])
-    trainer = Trainer(config, Letters(), folder=tmp_path / "run")
-    trainer.observer.step = lambda *_: trainer.request_stop()  # type: ignore[method-assign]
-    trainer.run()
-    resumed = Trainer.resumed(tmp_path / "run", Letters())
-    resumed.run()
-    lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
-    spent = [line["budget/tokens"] for line in lines]
-    assert len(spent) == 3
-    assert spent[-1] == sum(line["tokens/generated"] for line in lines)
+    run_until(make(settings, tmp_path / "run", {"steps": 2, "plugins": ["budget"]}), 1)
+    Trainer.resumed(tmp_path / "run", Letters()).run()
+    generated = [line["tokens/generated"] for line in steps_of(tmp_path / "run")]
+    spent = [line["budget/tokens"] for line in steps_of(tmp_path / "run")]
+    assert spent == [generated[0], sum(generated)]
 
 
 RECORDS = """
@@ -134,19 +124,14 @@ class Records:
 
 def test_a_plugin_hears_the_events_in_their_order_once_the_logs_have_them(settings, site, tmp_path):
     install_plugin(site, "records", RECORDS)
-    more = {"steps": 2, "eval": {"tasks": 2, "every": 1}, "plugins": ["records"]}
-    config = build_config([settings, more, {"alarms": {"enabled": False}}])
-    Trainer(config, Letters(), folder=tmp_path / "run").run()
+    more = {"steps": 2, "eval.tasks": 2, "eval.every": 1, "plugins": ["records"]}
+    ran(settings, tmp_path / "run", more)
     heard = sys.modules["plugin_records"].heard
     assert [(name, step, metrics) for name, step, metrics, _ in heard] == [
         ("RunStarted", None, 0),
         ("EvaluationEnded", 0, 1),
-        ("BatchCollected", 1, 1),
-        ("StepEnded", 1, 2),
-        ("EvaluationEnded", 1, 3),
-        ("BatchCollected", 2, 3),
-        ("StepEnded", 2, 4),
-        ("EvaluationEnded", 2, 5),
+        *(("BatchCollected", 1, 1), ("StepEnded", 1, 2), ("EvaluationEnded", 1, 3)),
+        *(("BatchCollected", 2, 3), ("StepEnded", 2, 4), ("EvaluationEnded", 2, 5)),
         ("RunEnded", 2, 5),
     ]
     rollouts = [count for *_, count in heard]
@@ -187,17 +172,26 @@ def emitted(
     """Return what is answered to events, and the warnings, with the listeners of a plugin."""
     kept = Kept(None)
     stream = Stream([kept])
-    stream.listen(
-        [
-            Listed(f"n{i}", listener, f"number {i}", environments)
-            for i, listener in enumerate(listeners)
-        ]
-    )
+    named = [
+        Listed(f"n{i}", heard, f"number {i}", environments) for i, heard in enumerate(listeners)
+    ]
+    stream.listen(named)
 
     async def emit() -> list[Answers]:
         return [await stream.emit(event) for event in events]
 
     return asyncio.run(emit()), kept.warnings
+
+
+SMOKE = AlarmRaised(3, "smoke", "letters", "look at the kitchen")
+
+
+class Smoking(Answering):
+    """Raises an alarm in answer to a step."""
+
+    def on(self, event: Event) -> Any:
+        super().on(event)
+        return Response(alarms=[SMOKE]) if isinstance(event, StepEnded) else None
 
 
 @pytest.mark.parametrize("kind", [Answering, Waiting])
@@ -271,31 +265,18 @@ def test_a_listener_that_fails_in_one_of_several_processes_ends_the_run():
 
 
 def test_an_alarm_reaches_all_listeners_and_none_answers_it_with_another():
-    alarm = AlarmRaised(3, "smoke", "letters", "look at the kitchen")
-
-    class Once(Answering):
-        def on(self, event: Event) -> Any:
-            super().on(event)
-            return Response(alarms=[alarm]) if isinstance(event, StepEnded) else None
-
-    first, last = Once(None), Answering(None)
+    first, last = Smoking(None), Answering(None)
     assert emitted([first, last], STEP)[1] == []
-    assert (first.heard, last.heard) == ([STEP, alarm], [alarm, STEP])
-    (warning,) = emitted([Answering(Response(alarms=[alarm]))], STEP)[1]
+    assert (first.heard, last.heard) == ([STEP, SMOKE], [SMOKE, STEP])
+    (warning,) = emitted([Answering(Response(alarms=[SMOKE]))], STEP)[1]
     assert "it raised an alarm in answer to an alarm" in warning
 
 
 def test_a_listener_that_fails_at_an_alarm_does_not_hear_of_the_event_that_it_answers():
-    alarm = AlarmRaised(3, "smoke", "letters", "look at the kitchen")
     bad = Answering(ValueError)
-
-    class First(Answering):
-        def on(self, event: Event) -> Any:
-            return Response(alarms=[alarm]) if isinstance(event, StepEnded) else None
-
-    (warning,) = emitted([First(None), bad], STEP, STEP)[1]
+    (warning,) = emitted([Smoking(None), bad], STEP, STEP)[1]
     assert "number 1 failed in AlarmRaised" in warning
-    assert bad.heard == [alarm]
+    assert bad.heard == [SMOKE]
 
 
 def test_the_first_reason_counts():
@@ -353,9 +334,8 @@ def test_a_listener_that_no_run_could_have_is_refused_before_anything_is_written
     settings, site, tmp_path, name, target, error, sentence
 ):
     install_plugin(site, "named", MISNAMED.replace("{name}", name).replace("{target}", target))
-    config = build_config([settings, {"plugins": ["named"]}])
     with pytest.raises(error, match=sentence):
-        Trainer(config, Letters(), folder=tmp_path / "run")
+        make(settings, tmp_path / "run", {"plugins": ["named"]})
     assert not (tmp_path / "run").exists()
 
 
@@ -365,9 +345,7 @@ def test_a_plugin_without_a_listener_is_refused_and_an_unnamed_one_is_not_import
     install_plugin(site, "named")
     install_plugin(site, "records", RECORDS)
     with pytest.raises(ConfigError, match="plugins=named: this plugin offers no listener"):
-        Trainer(
-            build_config([settings, {"plugins": ["named"]}]), Letters(), folder=tmp_path / "run"
-        )
+        make(settings, tmp_path / "run", {"plugins": ["named"]})
     assert "plugin_records" not in sys.modules
 
 
@@ -404,8 +382,8 @@ def test_services_give_verdicts_references_and_the_log_probability_of_a_likely_a
     settings, tmp_path
 ):
     answered: list[Any] = []
-    config = build_config([settings, {"steps": 12, "eval": {"tasks": 0}}])
-    trainer = Trainer(config, Answered(), folder=tmp_path / "run")
+    size = {"steps": 12, "prompts_per_step": 4, "group_size": 6}
+    trainer = make(settings, tmp_path / "run", size, env=Answered())
 
     class Asking:
         async def on(self, event: Event) -> None:
@@ -421,7 +399,8 @@ def test_services_give_verdicts_references_and_the_log_probability_of_a_likely_a
                 logprobs = await services.logprobs([*attempts, (tasks[0], "")])
                 answered.append((await services.references(tasks), verdicts, logprobs))
 
-    trainer._run._stream.listen([*trainer._run._stream._listed, Listed("asking", Asking())])
+    stream = trainer._run._stream
+    stream.listen([*stream._listed, Listed("asking", Asking())])
     trainer.run()
     (references, verdicts, first), (_, _, last) = answered
     assert references == ["a" * 6] * 2

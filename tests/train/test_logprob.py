@@ -38,6 +38,19 @@ def whole(module: nn.Linear, hidden_KH: Tensor, temperature: float) -> tuple[Ten
     return plain[PLACE, TOKENS], -(plain.exp() * plain).sum(-1)[PLACE]
 
 
+WEIGHT = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
+
+
+def slopes(loss: Tensor, inputs: Tensor, module: nn.Linear) -> list[Tensor]:
+    """Return the gradients of what goes in and of what is trained."""
+    trained = [p for p in module.parameters() if p.requires_grad]
+    return list(torch.autograd.grad(loss, [inputs, *trained]))
+
+
+def assert_equal(found: Any, expected: Any, *, rtol: float = 1e-12) -> None:
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "max_bytes", [1, 600, 2**20], ids=["one row a chunk", "two rows", "one chunk"]
 )
@@ -46,42 +59,29 @@ def whole(module: nn.Linear, hidden_KH: Tensor, temperature: float) -> tuple[Ten
     "options", [{}, {"bias": True}, {"trained": True}, {"bias": True, "trained": True}], ids=str
 )
 @pytest.mark.parametrize("entropy", [False, True])
-def test_chunks_change_neither_values_nor_gradients(
-    max_bytes: int, temperature: float, options: dict[str, bool], entropy: bool
-) -> None:
+def test_chunks_change_neither_values_nor_gradients(max_bytes, temperature, options, entropy):
     module = head(**options)
-    weight = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
 
     def gradients(logprob: Tensor, surprise: Tensor, inputs: Tensor) -> list[Tensor]:
-        loss = (weight * logprob).sum() + (0.3 * surprise.square().sum() if entropy else 0.0)
-        return list(
-            torch.autograd.grad(
-                loss, [inputs, *(p for p in module.parameters() if p.requires_grad)]
-            )
-        )
+        loss = (WEIGHT * logprob).sum() + (0.3 * surprise.square().sum() if entropy else 0.0)
+        return slopes(loss, inputs, module)
 
     ours, theirs = hidden(), hidden()
     found = Head(module, VOCABULARY, temperature, max_bytes, entropy).values(ours, *DRAWN)[:2]
     expected = whole(module, theirs, temperature)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(
-        gradients(*found, ours), gradients(*expected, theirs), rtol=1e-10, atol=1e-12
-    )
+    assert_equal(found, expected)
+    assert_equal(gradients(*found, ours), gradients(*expected, theirs), rtol=1e-10)
     with torch.no_grad():
-        torch.testing.assert_close(
-            Head(module, VOCABULARY, temperature, max_bytes).values(ours, *DRAWN)[:2],
-            expected,
-            rtol=1e-12,
-            atol=1e-12,
-        )
+        plain = Head(module, VOCABULARY, temperature, max_bytes).values(ours, *DRAWN)[:2]
+    assert_equal(plain, expected)
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
+def test_the_gradient_is_that_of_finite_differences():
     frozen = Head(head(), VOCABULARY, 0.7, 600)
     assert torch.autograd.gradcheck(lambda states: frozen.values(states, *DRAWN)[0], (hidden(),))
 
 
-def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradient() -> None:
+def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradient():
     module = head()
     kept: list[tuple[int, ...]] = []
 
@@ -97,19 +97,9 @@ def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradien
     assert all(VOCABULARY not in shape for shape in kept)
 
 
-def test_nothing_to_predict_gives_nothing() -> None:
+def test_nothing_to_predict_gives_nothing():
     logprob, entropy, *_ = Head(head(), VOCABULARY, 1.0, 600).values(hidden()[:0], [], [])
     assert logprob.shape == entropy.shape == (0,)
-
-
-def test_a_token_of_no_probability_has_a_finite_entropy() -> None:
-    """Logits of -inf, as some models give unused tokens."""
-    module = head(bias=True)
-    with torch.no_grad():
-        module.bias[2] = -torch.inf
-    logprob, entropy, *_ = Head(module, VOCABULARY, 1.0, 600).values(hidden(), *DRAWN)
-    assert logprob[1] == -torch.inf
-    assert entropy.isfinite().all()
 
 
 def reference_head(module: nn.Linear) -> ReferenceHead:
@@ -135,13 +125,12 @@ def reference_head(module: nn.Linear) -> ReferenceHead:
     ids=str,
 )
 def test_the_kl_over_the_vocabulary_and_its_gradient_are_those_of_the_definition(
-    max_bytes: int, temperature: float, options: dict[str, bool], more: dict[str, Any]
-) -> None:
+    max_bytes, temperature, options, more
+):
     """The sum over all tokens of p (log p - log q), and torch's gradient of it, in float64."""
     module = head(**options)
     reference = reference_head(module)
     shape = more.get("shaping", Shaping()).logits
-    weight = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
 
     def defined(states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         own = torch.log_softmax(shape(module(states)) / temperature, dim=-1)
@@ -151,67 +140,58 @@ def test_the_kl_over_the_vocabulary_and_its_gradient_are_those_of_the_definition
         return own[PLACE, TOKENS], other[PLACE, TOKENS], kl[PLACE]
 
     def gradients(logprob: Tensor, kl: Tensor, states: Tensor) -> list[Tensor]:
-        loss = (weight * logprob).sum() + (weight.flip(0) * kl).sum() + kl.square().sum()
-        trained = [p for p in module.parameters() if p.requires_grad]
-        return list(torch.autograd.grad(loss, [states, *trained]))
+        loss = (WEIGHT * logprob).sum() + (WEIGHT.flip(0) * kl).sum() + kl.square().sum()
+        return slopes(loss, states, module)
 
     ours, theirs = hidden(), hidden()
-    found = Head(module, VOCABULARY, temperature, max_bytes, kl=True, **more).values(
-        ours, *DRAWN, reference
-    )
+    measured = Head(module, VOCABULARY, temperature, max_bytes, kl=True, **more)
+    found = measured.values(ours, *DRAWN, reference)
     expected = defined(theirs)
-    assert found.kl is not None
-    torch.testing.assert_close(
-        (found.logprob, found.reference, found.kl), expected, rtol=1e-12, atol=1e-12
-    )
-    torch.testing.assert_close(
-        gradients(found.logprob, found.kl, ours),
-        gradients(expected[0], expected[2], theirs),
-        rtol=1e-10,
-        atol=1e-12,
-    )
-
-
-def test_a_kl_that_is_only_logged_changes_no_gradient() -> None:
-    for module in (head(), head(trained=True)):
-        slopes = []
-        for reference in (None, reference_head(module)):
-            states = hidden()
-            values = Head(module, VOCABULARY, 0.7, 600).values(states, *DRAWN, reference)
-            slopes.append(torch.autograd.grad(values.logprob.square().sum(), states)[0])
-        torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-14)
+    assert_equal((found.logprob, found.reference, found.kl), expected)
+    own = gradients(found.logprob, found.kl, ours)
+    assert_equal(own, gradients(expected[0], expected[2], theirs), rtol=1e-10)
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_the_kl_to_itself_is_exactly_zero_and_no_rounding_makes_one_negative(trained: bool) -> None:
+def test_a_kl_that_is_only_logged_changes_no_gradient(trained):
+    module, found = head(trained=trained), []
+    for reference in (None, reference_head(module)):
+        states = hidden()
+        values = Head(module, VOCABULARY, 0.7, 600).values(states, *DRAWN, reference)
+        found.append(torch.autograd.grad(values.logprob.square().sum(), states)[0])
+    assert_equal(*found)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_kl_to_itself_is_exactly_zero_and_no_rounding_makes_one_negative(trained):
     torch.manual_seed(0)
     module = nn.Linear(64, 5000, bias=False).requires_grad_(trained)
     states = 3 * torch.randn(40, 64)
-    places, tokens = list(range(40)), list(range(40))
-    same = ReferenceHead(states, lambda: nullcontext(module))
-    near = ReferenceHead(states + 1e-6 * torch.randn(40, 64), lambda: nullcontext(module))
-    head = Head(module, 5000, 1.0, 2**20)
+    drawn = list(range(40)), list(range(40))
+    near = states + 1e-6 * torch.randn(40, 64)
     with torch.no_grad():
-        kl, near_kl = (head.values(states, places, tokens, one).kl for one in (same, near))
-    assert kl is not None
-    assert near_kl is not None
+        kl, near_kl = (
+            Head(module, 5000, 1.0, 2**20).values(states, *drawn, reference).kl
+            for reference in (ReferenceHead(h, lambda: nullcontext(module)) for h in (states, near))
+        )
     assert (kl == 0).all()
     assert (near_kl >= 0).all()
     assert (near_kl < 1e-5).all()
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_tokens_that_neither_policy_can_draw_leave_the_kl_finite(trained: bool) -> None:
+def test_tokens_that_neither_policy_can_draw_leave_entropy_and_kl_finite(trained):
     """Logits of -inf, as some models give unused tokens."""
     module = head(bias=True, trained=trained)
     with torch.no_grad():
         module.bias[2] = -torch.inf
-    states = hidden()
-    places, tokens = [0, 1, 2], [1, 3, 4]
+    logprob, entropy, *_ = Head(module, VOCABULARY, 1.0, 600).values(hidden(), *DRAWN)
+    assert logprob[1] == -torch.inf
+    assert entropy.isfinite().all()
+    states, drawn = hidden(), ([0, 1, 2], [1, 3, 4])
     values = Head(module, VOCABULARY, 1.0, 600, kl=True).values(
-        states, places, tokens, reference_head(module)
+        states, *drawn, reference_head(module)
     )
-    assert values.kl is not None
     assert values.kl.isfinite().all()
     assert torch.autograd.grad(values.kl.sum(), states)[0].isfinite().all()
 
@@ -236,27 +216,17 @@ print(peak() - before)
 
 
 @pytest.mark.slow
-def test_memory_is_flat_in_vocabulary_and_tokens() -> None:
+def test_memory_is_flat_in_vocabulary_and_tokens():
     """From 8,000 to 150,000 tokens in the vocabulary and 2,000 to 8,000 in the batch: at most 20 % more than the least."""
-
-    def peak(vocabulary: int, rows: int) -> int:
-        return int(
-            subprocess.check_output([sys.executable, "-c", PEAK, str(vocabulary), str(rows)])
-        )
-
-    found = {
-        (vocabulary, rows): peak(vocabulary, rows)
-        for vocabulary, rows in [(8_000, 2_000), (8_000, 8_000), (50_000, 2_000), (150_000, 2_000)]
+    sizes = [(8_000, 2_000), (8_000, 8_000), (50_000, 2_000), (150_000, 2_000)]
+    peaks = {
+        size: int(subprocess.check_output([sys.executable, "-c", PEAK, *map(str, size)]))
+        for size in sizes
     }
-    assert max(found.values()) <= 1.2 * min(found.values()), found
+    assert max(peaks.values()) <= 1.2 * min(peaks.values()), peaks
 
 
-def test_all_logits_at_once_give_the_same() -> None:
+def test_all_logits_at_once_give_the_same():
     module, states = head(), hidden()
-    expected = token_values(module(states), PLACE, TOKENS)
-    torch.testing.assert_close(
-        Head(module, VOCABULARY, 1.0, 600).values(states, *DRAWN),
-        expected,
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    found = Head(module, VOCABULARY, 1.0, 600).values(states, *DRAWN)
+    assert_equal(found, token_values(module(states), PLACE, TOKENS))

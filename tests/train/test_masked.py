@@ -128,9 +128,7 @@ def plain(found: MaskedPolicy, row: Row, temperature: float) -> list[float]:
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("shared_prefix", [True, False])
 @pytest.mark.parametrize("logits_bytes", [2**28, 2**12, 0])
-def test_log_probs_are_those_of_the_model_at_the_gaps(
-    temperature: float, shared_prefix: bool, logits_bytes: int
-) -> None:
+def test_log_probs_are_those_of_the_model_at_the_gaps(temperature, shared_prefix, logits_bytes):
     found = policy(shared_prefix=shared_prefix, logits_bytes=logits_bytes)
     assert (found.shared_prefix, bool(found.logits_bytes)) == (shared_prefix, bool(logits_bytes))
     every = rows(found, temperature=temperature)
@@ -145,7 +143,7 @@ def test_log_probs_are_those_of_the_model_at_the_gaps(
                 assert (entropy_BT[b, :count] > 0).all()
 
 
-def test_the_gradient_of_shared_prompts_is_that_of_each_row_by_itself() -> None:
+def test_the_gradient_of_shared_prompts_is_that_of_each_row_by_itself():
     gradients = []
     weights = torch.arange(1, 4).repeat(4).unsqueeze(1)
     for shared_prefix in (True, False):
@@ -160,7 +158,7 @@ def test_the_gradient_of_shared_prompts_is_that_of_each_row_by_itself() -> None:
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
 
 
-def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone() -> None:
+def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone():
     found = policy()
     asked = requests(found, 4)
     together = sampled(found, asked)
@@ -174,7 +172,7 @@ def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone() -> None:
         assert completion.finish == "stop"
 
 
-def test_greedy_takes_the_likeliest_and_top_p_keeps_to_its_mass() -> None:
+def test_greedy_takes_the_likeliest_and_top_p_keeps_to_its_mass():
     found = policy()
     (greedy,) = sampled(found, requests(found, 1)[:1], temperature=0.0)
     ids = torch.tensor([found.encode(TEXTS[0])])
@@ -188,7 +186,7 @@ def test_greedy_takes_the_likeliest_and_top_p_keeps_to_its_mass() -> None:
     assert max(ranks) <= widest
 
 
-def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps() -> None:
+def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps():
     found = policy()
     prompt_ids = found.encode(TEXTS[0])
     token_ids = found.encode_answer(TEXTS[0], '["at", "a"]')
@@ -213,7 +211,7 @@ def filling(core: Tokenizer, text_mask: AddedToken) -> MaskedPolicy:
 
 @pytest.mark.parametrize("scheme", ["first", "always"])
 @pytest.mark.parametrize("takes_space", [True, False])
-def test_a_fill_has_the_tokens_of_the_whole_text(scheme: str, takes_space: bool) -> None:
+def test_a_fill_has_the_tokens_of_the_whole_text(scheme, takes_space):
     mask = AddedToken(MASK, lstrip=takes_space, special=True, normalized=False)
     found = filling(metaspace(scheme), mask)
     tokenizer = found.tokenizer
@@ -230,7 +228,7 @@ def test_a_fill_has_the_tokens_of_the_whole_text(scheme: str, takes_space: bool)
     assert names(f"{MASK} sat", '["the"]') == ["\u2581the"]
 
 
-def test_the_text_of_a_part_of_a_word_is_that_part() -> None:
+def test_the_text_of_a_part_of_a_word_is_that_part():
     mask = AddedToken(MASK, special=True, normalized=False)
     found = filling(word_piece(), mask)
     drawn = [found.tokenizer.convert_tokens_to_ids(token) for token in ("##ing", "the")]
@@ -250,14 +248,14 @@ def test_the_text_of_a_part_of_a_word_is_that_part() -> None:
         (f"{MASK}{'x' * 200}", 8, "exceeds the model's context of 128"),
     ],
 )
-def test_prompts_that_cannot_be_filled_are_refused(prompt: Any, most: int, why: str) -> None:
+def test_prompts_that_cannot_be_filled_are_refused(prompt, most, why):
     with pytest.raises(ConfigError, match=why):
         policy().encode_checked(prompt, max_new_tokens=most)
 
 
 def test_a_tokenizer_without_a_mask_and_an_environment_with_dialogues_are_refused(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+    settings, tmp_path
+):
     with pytest.raises(ConfigError, match="no mask token"):
         MaskedPolicy(masked_model(), tiny_tokenizer())
 
@@ -277,9 +275,7 @@ def policy_by(settings: dict[str, Any], **more: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, pytest.param(False, marks=pytest.mark.heavy)])
-def test_a_run_learns_and_stays_measured_against_its_start(
-    settings: dict[str, Any], tmp_path: Path, lora: bool
-) -> None:
+def test_a_run_learns_and_stays_measured_against_its_start(settings, tmp_path, lora):
     longer = {"steps": 40, "eval.tasks": 32, "kl.beta": 0.02}
     more = {**longer, "lora.enabled": lora, "optimizer.lr": 1e-2 if lora else 3e-3}
     gain = make(settings, tmp_path / "run", more, env=Vowels()).run()["reward"]
@@ -294,7 +290,7 @@ def test_a_run_learns_and_stays_measured_against_its_start(
     assert isinstance(json.loads(logged["messages"][0]["content"]), list)
 
 
-def test_an_interrupted_run_goes_on_to_the_bit(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_to_the_bit(settings, tmp_path):
     quick = {**QUICK, "steps": 3, "checkpoint.every": 2}
     ran(settings, tmp_path / "whole", quick, env=Vowels())
     run_until(make(settings, tmp_path / "parts", quick, env=Vowels()), 2)
@@ -302,9 +298,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(settings: dict[str, Any], tmp_pat
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
 
 
-def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(settings, tmp_path):
     """What a policy gradient promises; from step to step its loss need not fall, since every batch has advantages of its own."""
     changes = {"optimizer.lr": 1e-3, "loss.name": "clip"}
     trainer = make(settings, tmp_path / "run", changes, env=Vowels())
@@ -332,9 +326,7 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["references", "a file"])
-def test_a_warm_start_lowers_the_loss(
-    settings: dict[str, Any], tmp_path: Path, source: str
-) -> None:
+def test_a_warm_start_lowers_the_loss(settings, tmp_path, source):
     changes = {"method": "sft", "steps": 20, "sft.batch_size": 8, "lora.enabled": False}
     if source == "a file":
         row = json.dumps({"prompt": f"b{MASK}{MASK}d", "completion": '["ae"]'}) + "\n"
@@ -345,9 +337,7 @@ def test_a_warm_start_lowers_the_loss(
     assert last["loss"] < 0.5 * first["loss"]
 
 
-def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(settings, tmp_path):
     assert policy_by(settings).fills
     causal = {"model.name": str(save_tiny(tmp_path / "causal"))}
     assert not policy_by(settings, **causal).fills
@@ -355,14 +345,12 @@ def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(
         policy_by(settings, **causal, **{"model.kind": "masked"})
 
 
-def test_generate_fills_a_text(tmp_path: Path) -> None:
+def test_generate_fills_a_text(tmp_path):
     done = grpo("generate", f"the c{MASK}t", "--model", save_masked(tmp_path / "model"))
     assert len(json.loads(done.stdout.strip().splitlines()[-1])) == 1
 
 
-def test_rollouts_know_which_slot_each_token_fills(
-    settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_rollouts_know_which_slot_each_token_fills(settings, tmp_path):
     trainer = make(settings, tmp_path / "run", env=Vowels())
     for group in trainer.sample(2, attempts=2):
         for rollout in group.rollouts:

@@ -51,7 +51,7 @@ def loaded(settings: dict[str, Any], *, need_reference: bool = True, **more: Any
     return Policy.load(config(settings, **more), need_reference=need_reference)
 
 
-def test_dropout_of_a_warm_start_is_the_same_in_a_recomputed_layer(settings) -> None:
+def test_dropout_of_a_warm_start_is_the_same_in_a_recomputed_layer(settings):
     found = []
     for more in ({}, RECOMPUTED):
         dropout = {"lora.dropout": 0.5, "method": "sft", **more}
@@ -81,7 +81,7 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
     return [weight.grad.clone() for _, weight in policy.trainable() if weight.grad is not None]
 
 
-def test_a_recomputed_layer_keeps_only_what_enters_it(settings) -> None:
+def test_a_recomputed_layer_keeps_only_what_enters_it(settings):
     plain, lean = (Footprint(loaded(settings, **more)) for more in ({}, RECOMPUTED))
     assert lean.kept[1] < plain.kept[1] / 2
     assert lean.layer == pytest.approx(plain.layer, rel=0.3)
@@ -114,7 +114,7 @@ def quantised(wide_folder: Path, bits: str, dtype: str = "float32") -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("bits", "most", "gap"), [("8bit", 1.1, 0.05), ("4bit", 0.6, 1e-4)])
 def test_quantised_weights_are_smaller_and_train_the_adapter(
-    settings, wide_folder: Path, tmp_path: Path, bits: str, most: float, gap: float
+    settings, wide_folder, tmp_path, bits, most, gap
 ):
     """LLM.int8() rounds what enters a layer by the other rows, too, so that what is sampled is not exactly what is trained."""
     trainer = make(settings, tmp_path / "run", quantised(wide_folder, bits))
@@ -130,16 +130,14 @@ def test_quantised_weights_are_smaller_and_train_the_adapter(
 
 
 @pytest.mark.slow
-def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(
-    settings, wide_folder: Path, tmp_path: Path
-) -> None:
+def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(settings, wide_folder, tmp_path):
     """peft computes with their float32 matrices, which are as wide as what is laid out anew for decoding."""
     more = {**quantised(wide_folder, "4bit", "bfloat16"), "lora.r": 64}
     ran(settings, tmp_path / "run", more)
     assert all(line["grad_norm"] > 0 for line in steps_of(tmp_path / "run"))
 
 
-def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder: Path) -> None:
+def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder):
     """bitsandbytes lays them out anew in the first pass without a gradient, on CPUs with units for bfloat16."""
     policy = loaded(settings, **quantised(wide_folder, "4bit"))
     before = gradients(policy)
@@ -149,7 +147,7 @@ def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder
     assert any(gradient.any() for gradient in before)
 
 
-def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_path: Path) -> None:
+def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_path):
     ran(settings, tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
     parts = words("weights adapter gradients optimizer activations logits headroom")
@@ -162,7 +160,7 @@ def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_pa
     assert lines[0]["memory/estimated_mb"] == pytest.approx(peak, rel=0.5)
 
 
-def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings) -> None:
+def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings):
     """Four attempts of 40 tokens take a pass each; shorter ones would take up to `trainer.micro_batch_tokens` together."""
     policy = loaded(settings, need_reference=False)
     longest = [policy.longest_row((number + 1,) * 20, 20, number) for number in range(4)]
@@ -176,7 +174,7 @@ def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings)
 
 
 @pytest.mark.slow
-def test_measuring_leaves_no_tensors_behind(settings) -> None:
+def test_measuring_leaves_no_tensors_behind(settings):
     """A result that its operation keeps, and that a hook hands back as it is, is part of a cycle that nothing frees: 600 MiB with SmolLM2-135M in float32."""
     policy = loaded(settings)
 
@@ -193,9 +191,7 @@ ALL_WEIGHTS = {"lora.enabled": False, "optimizer.lr": 1e-4}
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole weights", "shared out"])
-def test_the_estimate_counts_what_processes_share_and_sum(
-    settings, monkeypatch, sharded: bool
-) -> None:
+def test_the_estimate_counts_what_processes_share_and_sum(settings, monkeypatch, sharded):
     chosen = config(settings, **ALL_WEIGHTS)
     policy = Policy.load(chosen, need_reference=True)
     footprint = Footprint(policy)
@@ -219,7 +215,7 @@ def test_the_estimate_counts_what_processes_share_and_sum(
     assert found == (0 if sharded else pytest.approx(2 * size - computing))
 
 
-def test_a_model_without_a_cache_computes_whole_sequences_in_each_step(settings) -> None:
+def test_a_model_without_a_cache_computes_whole_sequences_in_each_step(settings):
     policy = loaded(settings, need_reference=False)
     footprint = Footprint(policy)
     work = Workload([policy.longest_row((1,) * 90, 9, 4)], [(4, 4)], prompt=90, new=9)
@@ -248,7 +244,7 @@ def components(trainer: Trainer) -> tuple[Mapping[str, float], float]:
     return estimate.always, sum(counted)
 
 
-def test_components_are_what_torch_says(settings, tmp_path: Path) -> None:
+def test_components_are_what_torch_says(settings, tmp_path):
     trainer = make(settings, tmp_path / "run", ALL_WEIGHTS)
     size = sum(p.nbytes for p in trainer.actor.policy.model.parameters())
     found, optimizer = components(trainer)
@@ -257,17 +253,15 @@ def test_components_are_what_torch_says(settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
-def test_the_optimizers_state_is_counted_as_it_is(
-    settings, wide_folder: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_optimizers_state_is_counted_as_it_is(settings, wide_folder, tmp_path, name):
     more = {"model.name": str(wide_folder), "optimizer.name": name, "lora.r": 64}
     found, optimizer = components(make(settings, tmp_path / "run", more))
     assert found["optimizer"] == pytest.approx(optimizer, rel=0.01)
 
 
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
-    settings, tmp_path: Path, monkeypatch
-) -> None:
+    settings, tmp_path, monkeypatch
+):
     monkeypatch.setattr("grpo_core.train.policy.memory.free_memory", lambda device: 100 * 2**20)
     needed = r"estimated to need .* at most, of 100 MiB that are free: .*What would help most: .*memory_check"
     with pytest.raises(ConfigError, match=needed):
@@ -276,9 +270,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
     assert ran(settings, tmp_path / "run", {"steps": 1}).folder.finished
 
 
-def test_weights_that_cannot_fit_are_refused_before_they_are_read(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_weights_that_cannot_fit_are_refused_before_they_are_read(tiny_folder, tmp_path):
     shape = json.loads((tiny_folder / "config.json").read_text())
     shape |= {"hidden_size": 2**16, "intermediate_size": 2**18, "head_dim": 2**14}
     (tiny_folder / "config.json").write_text(json.dumps({**shape, "num_hidden_layers": 200}))
@@ -299,17 +291,13 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_read(
         ({"model.quantization": "4bit", "trainer.shard": True}, "trainer.shard"),
     ],
 )
-def test_settings_that_exclude_each_other_say_so(
-    settings, more: dict[str, Any], message: str
-) -> None:
+def test_settings_that_exclude_each_other_say_so(settings, more, message):
     with pytest.raises(ConfigError, match=message):
         config(settings, **more)
 
 
 @pytest.mark.slow
-def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(
-    settings, wide_folder: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide_folder, tmp_path):
     ran(settings, tmp_path / "run", quantised(wide_folder, "4bit"))
     merged = tmp_path / "merged"
     grpo("export", tmp_path / "run", "--weights", merged, "--dtype", "float32")
@@ -349,7 +337,7 @@ only_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the h
 
 @pytest.mark.slow
 @only_glibc
-def test_threads_share_few_heaps_unless_the_user_said_otherwise() -> None:
+def test_threads_share_few_heaps_unless_the_user_said_otherwise():
     settings = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     plain = {name: value for name, value in os.environ.items() if name not in settings}
 
@@ -388,7 +376,7 @@ for tensors in (10, 6000):
 
 @pytest.mark.slow
 @only_glibc
-def test_the_heap_is_emptied_when_it_has_grown_and_not_in_every_step() -> None:
+def test_the_heap_is_emptied_when_it_has_grown_and_not_in_every_step():
     at_first, grown, refilled, again, before, expected = map(int, printed(HOLES).split())
     assert grown < at_first + 100
     assert refilled > grown + 200

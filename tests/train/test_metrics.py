@@ -27,7 +27,7 @@ def metrics(*groups: Group[None]) -> dict[str, float]:
     return group_metrics(groups, {"x": ["reward"]})
 
 
-def test_best_of_a_group_and_how_many_answers_differ_are_means_over_groups() -> None:
+def test_best_of_a_group_and_how_many_answers_differ_are_means_over_groups():
     found = metrics(
         group((0.0, "a"), (1.0, "b"), (0.5, "a"), None), group((0.25, None), (0.0, None))
     )
@@ -36,7 +36,7 @@ def test_best_of_a_group_and_how_many_answers_differ_are_means_over_groups() -> 
     assert found["groups/mixed"] == 1.0
 
 
-def test_a_group_that_could_not_be_judged_is_in_neither() -> None:
+def test_a_group_that_could_not_be_judged_is_in_neither():
     assert metrics(group(None, None), group((1.0, "a"), (1.0, "a")))["groups/distinct"] == 0.5
     nothing = metrics(group(None, None))
     assert math.isnan(nothing["groups/best"])

@@ -20,6 +20,7 @@ from .guessing import Guessing
 from .killing import killed
 from .letters import Letters
 from .short_runs import LETTERS, QUICK, make, ran, run_until, steps_of, untimed
+from .test_options import Varied
 
 MEMBERS = {"letters": {"share": 2}, "guessing": {}, "arithmetic": {"level": 0.4}}
 
@@ -102,11 +103,13 @@ def test_what_is_only_evaluated_is_never_trained_on_and_does_not_change_the_loss
     """Its completions may be longer, which the constant aggregation knows nothing of."""
     one = {**settings, "environment": "letters", "mixture": {}, "sampling": {}}
     usual = {**QUICK, "steps": 2, "eval.tasks": 5, "loss.aggregation": "constant"}
-    alone = ran(one, tmp_path / "alone", usual)
-    beside = make(one, tmp_path / "beside", {**usual, "eval.also": ["arithmetic"]})
+    alone = ran(one, tmp_path / "alone", usual, env=Varied())
+    more = {**usual, "eval.also": ["arithmetic"]}
+    beside = make(one, tmp_path / "beside", more, env=Varied())
     assert {"letters reward", "arithmetic reward"} <= beside.run().keys()
     losses = [[line["loss"] for line in steps_of(run.folder.path)] for run in (alone, beside)]
     assert losses[0] == losses[1]
+    assert all(losses[0])
     lines = list(beside.folder.rollout_lines())
     asked = Counter((line["key"]["env"], line["key"]["split"]) for line in lines)
     assert asked == {("letters", "train"): 24, ("letters", "eval"): 10, ("arithmetic", "eval"): 10}

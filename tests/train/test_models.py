@@ -57,9 +57,7 @@ def cached(hub_folder: Path, name: str) -> None:
     (repo / "refs" / "main").write_text(Hub.COMMIT)
 
 
-def test_a_folder_gives_the_weights_that_were_saved_in_it_and_prints_nothing(
-    tiny_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_gives_the_weights_that_were_saved_in_it_and_prints_nothing(tiny_folder, capfd):
     capfd.readouterr()
     model = load_model(resolve(str(tiny_folder)), dtype=torch.float64, device=CPU)
     assert capfd.readouterr() == ("", "")
@@ -69,16 +67,14 @@ def test_a_folder_gives_the_weights_that_were_saved_in_it_and_prints_nothing(
 
 
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_gguf_file_or_a_folder_with_one_is_a_model(tmp_path: Path, as_file: bool) -> None:
+def test_a_gguf_file_or_a_folder_with_one_is_a_model(tmp_path, as_file):
     write_gguf(tmp_path / "tiny.gguf")
     source = resolve(str(tmp_path / "tiny.gguf" if as_file else tmp_path))
     ids = load_tokenizer(source)("x 1", return_tensors="pt").input_ids
     assert load_model(source, **FLOAT32)(ids).logits.isfinite().all()
 
 
-def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(tiny_folder, tmp_path):
     folder = tmp_path / "final"
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
     base = load_model(resolve(str(tiny_folder)), **FLOAT32)
@@ -112,9 +108,7 @@ def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(
         ),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
-    tmp_path: Path, files: dict[str, str], message: str
-) -> None:
+def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path, files, message):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -122,25 +116,21 @@ def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
         resolve(str(tmp_path))
 
 
-def test_a_finished_run_stands_for_the_model_that_it_made(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_stands_for_the_model_that_it_made(tiny_folder, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     tiny_folder.rename(tmp_path / "run" / "final")
     assert resolve(str(tmp_path / "run")).path == str(tmp_path / "run" / "final")
 
 
-def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:
+def test_a_broken_config_is_one_clear_line(tiny_folder):
     (tiny_folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
     message = r"^model '.*' cannot be loaded: [^\n]*no-such-architecture[^\n]*$"
     with pytest.raises(UserError, match=message):
         load_model(resolve(str(tiny_folder)), **FLOAT32)
 
 
-def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(
-    tiny_folder: Path,
-) -> None:
+def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(tiny_folder):
     weights = load_file(tiny_folder / "model.safetensors")
     lacking = "model.layers.1.mlp.up_proj.weight"
     del weights[lacking]
@@ -149,7 +139,7 @@ def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_nu
         load_model(resolve(str(tiny_folder)), **FLOAT32)
 
 
-def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> None:
+def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder):
     ran = tiny_folder / "ran"
     (tiny_folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\nclass Own: ...\n")
     code = {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}
@@ -182,13 +172,13 @@ def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> Non
     ],
 )
 @pytest.mark.usefixtures("own_cache")
-def test_a_name_that_leads_nowhere_is_refused_with_advice(name: str, message: str) -> None:
+def test_a_name_that_leads_nowhere_is_refused_with_advice(name, message):
     with pytest.raises(UserError, match=message):
         resolve(name)
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_cached_model_is_suggested_for_its_name_alone(tmp_path: Path) -> None:
+def test_a_cached_model_is_suggested_for_its_name_alone(tmp_path):
     cached(tmp_path / "hub", "someone/Qwen2.5-tiny")
     with pytest.raises(UserError, match=r"did you mean 'someone/Qwen2\.5-tiny'"):
         resolve("qwen2.5-tiny")
@@ -196,8 +186,8 @@ def test_a_cached_model_is_suggested_for_its_name_alone(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_hub_is_asked_and_one_that_does_not_know_the_model_or_is_dead_is_noticed(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    hub, monkeypatch
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
     with pytest.raises(UserError, match=r"did you mean 'Qwen/Qwen3-0\.6B'"):
@@ -212,7 +202,7 @@ def test_a_hub_is_asked_and_one_that_does_not_know_the_model_or_is_dead_is_notic
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_cache")
-def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None:
+def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub):
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
     command = [sys.executable, "-c", HUB_SCRIPT, hub.url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -225,16 +215,14 @@ def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_cached_hub_model_is_used_when_a_newer_one_cannot_be_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cached_hub_model_is_used_when_a_newer_one_cannot_be_asked_for(tmp_path, capsys):
     cached(tmp_path / "hub", "org/tiny")
     assert resolve("org/tiny", refresh=True).path == "org/tiny"
     told = capsys.readouterr().err
     assert "The hub cannot be reached; the cached copy of org/tiny is used" in told
 
 
-def test_end_tokens_come_from_every_place_that_names_one() -> None:
+def test_end_tokens_come_from_every_place_that_names_one():
     model, tokenizer = tiny_model(), tiny_tokenizer()
     model.generation_config.eos_token_id = [10, 11]
     model.config.eos_token_id = 12
@@ -243,14 +231,14 @@ def test_end_tokens_come_from_every_place_that_names_one() -> None:
     assert end_token_ids(model, tokenizer) == (10, 11, 12, *named)
 
 
-def test_without_a_chat_template_the_end_of_a_turn_is_no_end_token() -> None:
+def test_without_a_chat_template_the_end_of_a_turn_is_no_end_token():
     model, tokenizer = tiny_model(), tiny_tokenizer()
     model.generation_config.eos_token_id = model.config.eos_token_id = None
     tokenizer.chat_template, tokenizer.eos_token = None, START
     assert end_token_ids(model, tokenizer) == (SPECIAL.index(START),)
 
 
-def test_padding_falls_back_on_the_end_token(tmp_path: Path) -> None:
+def test_padding_falls_back_on_the_end_token(tmp_path):
     folder = save_tiny(tmp_path / "tiny")
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     del settings["pad_token"]
@@ -261,8 +249,8 @@ def test_padding_falls_back_on_the_end_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", ["amx_bf16", "avx512_bf16", "avx2"])
 @pytest.mark.parametrize("bfloat16_seconds", [0.5, 2.0])
 def test_auto_precision_on_a_cpu_is_bfloat16_only_where_products_are_faster_in_it(
-    unit: str, bfloat16_seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    unit, bfloat16_seconds, monkeypatch
+):
     seconds = {torch.bfloat16: bfloat16_seconds, torch.float32: 1.0}
     monkeypatch.setattr(device_module, "product_seconds", seconds.__getitem__)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {unit: True})
@@ -272,7 +260,7 @@ def test_auto_precision_on_a_cpu_is_bfloat16_only_where_products_are_faster_in_i
     device_module._multiplies_faster.cache_clear()
 
 
-def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in() -> None:
+def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in():
     bfloat16, float32 = (
         min(device_module.product_seconds(dtype) for _ in range(20))
         for dtype in (torch.bfloat16, torch.float32)
@@ -283,7 +271,7 @@ def test_auto_precision_is_the_one_that_this_cpu_computes_faster_in() -> None:
     assert pick_dtype("auto", CPU) == faster
 
 
-def test_with_several_processes_the_first_one_picks_the_precision_of_all() -> None:
+def test_with_several_processes_the_first_one_picks_the_precision_of_all():
     class Second:
         size = 2
 
@@ -298,32 +286,32 @@ def test_with_several_processes_the_first_one_picks_the_precision_of_all() -> No
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float64"])
-def test_a_named_precision_is_taken_as_it_is(name: str) -> None:
+def test_a_named_precision_is_taken_as_it_is(name):
     assert pick_dtype(name, CPU) == getattr(torch, name)
 
 
 @pytest.mark.parametrize(
     ("name", "message"), [("float16", "float16' overflows"), ("bfloat", "did you mean 'bfloat16'")]
 )
-def test_a_precision_that_cannot_work_is_refused(name: str, message: str) -> None:
+def test_a_precision_that_cannot_work_is_refused(name, message):
     with pytest.raises(UserError, match=message):
         pick_dtype(name, CPU)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_asking_for_cuda_where_there_is_none_says_what_was_found() -> None:
+def test_asking_for_cuda_where_there_is_none_says_what_was_found():
     version = torch.__version__.replace("+", ".")
     with pytest.raises(UserError, match=f"device 'cuda' was asked for, but torch {version}"):
         pick_device("cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_auto_takes_cuda_where_it_is(tiny_folder: Path) -> None:
+def test_auto_takes_cuda_where_it_is(tiny_folder):
     device = pick_device("auto")
     model = load_model(resolve(str(tiny_folder)), dtype=pick_dtype("auto", device), device=device)
     assert model.device.type == "cuda"
 
 
-def test_an_unknown_device_is_refused() -> None:
+def test_an_unknown_device_is_refused():
     with pytest.raises(UserError, match="did you mean 'cuda'"):
         pick_device("cudaa")

@@ -46,9 +46,7 @@ print((with_helpers, after, more(expected[2])))
 @pytest.mark.parametrize(
     ("alone", "left"), [(True, (1, 0, 2)), (False, (1, 1, 3))], ids=["given_back", "kept"]
 )
-def test_helpers_are_given_back_where_the_cores_are_ours_and_kept_otherwise(
-    alone: bool, left: tuple[int, int, int]
-) -> None:
+def test_helpers_are_given_back_where_the_cores_are_ours_and_kept_otherwise(alone, left):
     code = COUNTED.format(alone=alone, expected=left)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
@@ -62,9 +60,7 @@ def test_helpers_are_given_back_where_the_cores_are_ours_and_kept_otherwise(
     [(0.0, 2.0, True), (0.1, 2.0, True), (1.0, 1.5, False), (0.5, 0.1, False)],
     ids=str,
 )
-def test_the_cores_are_ours_unless_others_need_them(
-    monkeypatch: pytest.MonkeyPatch, others: float, own: float, alone: bool
-) -> None:
+def test_the_cores_are_ours_unless_others_need_them(monkeypatch, others, own, alone):
     """Over 10 seconds on two cores, with two threads."""
     clock = iter([(10.0, 5.0 + 10 * own, 100.0 + 10 * (own + others))] * 2)
     monkeypatch.setattr(openmp, "STARTED", (0.0, 5.0, 100.0))

@@ -41,9 +41,7 @@ def at_24_layers(count: Callable[[int], float]) -> float:
         (False, 1.75),  # peft computes each adapter by itself
     ],
 )
-def test_a_decode_step_has_few_operations_and_waits_once(
-    script: ModuleType, stacked: bool, times: float
-) -> None:
+def test_a_decode_step_has_few_operations_and_waits_once(script, stacked, times):
     waits: list[float] = []
 
     def count(layers: int) -> float:
@@ -65,9 +63,7 @@ def test_a_decode_step_has_few_operations_and_waits_once(
         (False, 0.63),
     ],
 )
-def test_a_micro_batch_has_few_operations_and_never_waits(
-    script: ModuleType, stacked: bool, share: float
-) -> None:
+def test_a_micro_batch_has_few_operations_and_never_waits(script, stacked, share):
     waits: list[int] = []
 
     def count(layers: int) -> float:
@@ -86,7 +82,7 @@ def test_a_micro_batch_has_few_operations_and_never_waits(
     assert max(waits) == 0
 
 
-def test_what_makes_the_host_wait_is_counted(script: ModuleType) -> None:
+def test_what_makes_the_host_wait_is_counted(script):
     ones = torch.ones(3)
     with script.counting() as counted:
         for compute in (

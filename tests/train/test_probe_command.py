@@ -95,7 +95,7 @@ def found_by(done: Result) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_sometimes_passes_is_trainable_with_status_0(probe: Probe) -> None:
+def test_what_sometimes_passes_is_trainable_with_status_0(probe):
     found = found_by(probe("Parity", "--json"))
     shown = found["environment"], found["samples"], found["trainable"]
     assert shown == ("toys.py:Parity", 6, True)
@@ -112,7 +112,7 @@ def test_what_sometimes_passes_is_trainable_with_status_0(probe: Probe) -> None:
     assert found["max_new_tokens"] >= 8
 
 
-def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe: Probe) -> None:
+def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe):
     """Also where a run would evaluate other environments, which are left out."""
     shown = probe("Parity", """--level 0 --level 1 --set 'eval.also=["arithmetic"]'""").stdout
     labels = ("pass@1", "pass@6", "mixed in passing", "no answer", "cut off", "█", "part even")
@@ -123,7 +123,7 @@ def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe: Prob
     assert shown.splitlines()[-1].startswith("trainable: at level ")
 
 
-def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe: Probe) -> None:
+def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe):
     found = found_by(probe("Partial", "--json", status=1))
     assert (found["trainable"], found["level"], found["group_size"]) == (False, None, None)
     (level,) = found["levels"]
@@ -135,17 +135,17 @@ def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe
     assert "has no levels; remove --level" in refused.output
 
 
-def test_with_open_ends_the_same_rewards_are_trainable(probe: Probe) -> None:
+def test_with_open_ends_the_same_rewards_are_trainable(probe):
     reason = found_by(probe("Open", "--json"))["reason"]
     assert "rewards differ within 100% of the groups" in reason
 
 
-def test_what_always_passes_is_untrainable(probe: Probe) -> None:
+def test_what_always_passes_is_untrainable(probe):
     reason = found_by(probe("Easy", "--level 0.5 --json", status=1))["reason"]
     assert "at level 0.5 only 0.0% of the tasks have an attempt that fails" in reason
 
 
-def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Probe) -> None:
+def test_a_verifier_that_fails_is_a_reason_and_no_0(probe):
     once = "--level 0 --set verify.retries=0"
     found = found_by(probe("Broken", f"{once} --json", status=1))
     (level,) = found["levels"]
@@ -155,9 +155,7 @@ def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Probe) -> None:
 
 
 @pytest.mark.slow
-def test_the_tasks_are_those_that_a_run_begins_with_each_once(
-    probe: Probe, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tasks_are_those_that_a_run_begins_with_each_once(probe, place, tmp_path, monkeypatch):
     asked = []
     roll_out = Actor.sample_and_verify
 
@@ -178,7 +176,7 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_report(probe: Probe) -> None:
+def test_the_same_seed_gives_the_same_report(probe):
     found = [found_by(probe("Parity", f"--json --seed {seed}"))["levels"] for seed in (1, 1, 2)]
     for level in (level for levels in found for level in levels):
         del level["verify_seconds"]
@@ -186,7 +184,7 @@ def test_the_same_seed_gives_the_same_report(probe: Probe) -> None:
 
 
 @pytest.mark.slow
-def test_a_stop_prints_what_was_sampled(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_prints_what_was_sampled(probe, monkeypatch):
     monkeypatch.setattr("grpo_core.train.run.measure.PROBE_CHUNK", 12)
     roll_out = Actor.sample_and_verify
 
@@ -210,13 +208,13 @@ def test_a_stop_prints_what_was_sampled(probe: Probe, monkeypatch: pytest.Monkey
         ("Parity", "--set env.x=1", "env.x is not a setting"),
     ],
 )
-def test_wrong_input_is_one_line(probe: Probe, name: str, arguments: str, message: str) -> None:
+def test_wrong_input_is_one_line(probe, name, arguments, message):
     said = probe(name, arguments, status=2).output
     assert message in said
     assert len(said.strip().splitlines()) == 1
 
 
-def test_what_a_run_would_warn_of_is_said_once(probe: Probe) -> None:
+def test_what_a_run_would_warn_of_is_said_once(probe):
     cut_short = "--level 0 --max-new-tokens 2"
     template, cut = found_by(probe("Tooled", f"{cut_short} --json"))["warnings"]
     assert "the model's chat template has no place for tools" in template

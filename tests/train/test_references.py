@@ -125,8 +125,8 @@ def trained(settings: dict[str, Any], env: Environment[Any], folder: Path) -> li
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 @pytest.mark.parametrize("env", [Lines(), Spoken(), Ended()], ids=lambda env: type(env).__name__)
 def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
-    tmp_path: Path, method: str, env: Environment[Any]
-) -> None:
+    tmp_path, method, env
+):
     tokenizer = KINDS["byte-level"]() if isinstance(env, Ended) else finished(word_piece())
     settings = model(tmp_path / "model", tokenizer) | {"method": method}
     with pytest.raises(ConfigError) as raised:
@@ -150,9 +150,7 @@ def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
     ],
     ids=["it cannot be judged", "it is worth the same", "it cannot be made"],
 )
-def test_where_no_reward_is_known_to_change_it_is_a_warning(
-    tmp_path: Path, env: Environment[Any], why: tuple[str, ...]
-) -> None:
+def test_where_no_reward_is_known_to_change_it_is_a_warning(tmp_path, env, why):
     settings = model(tmp_path / "model", finished(word_piece()))
     settings["verify"] = {"max_error_rate": 1.0}
     (warning,) = trained(settings, env, tmp_path / "run")
@@ -161,7 +159,7 @@ def test_where_no_reward_is_known_to_change_it_is_a_warning(
 
 
 @pytest.mark.slow
-def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path: Path) -> None:
+def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
     (warning,) = trained(settings, Sometimes(), tmp_path / "run")
     assert "As it was written it is worth 1, and as it was read back 0" in warning
@@ -181,7 +179,7 @@ class Interrupted(Lines):
         return super().verify(task, rollout)
 
 
-def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_path: Path) -> None:
+def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
     env = Interrupted()
     config = build_config([{**settings, "environment": "lines"}])
@@ -194,7 +192,7 @@ def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_pat
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["byte-level", "special tags, metaspace first"])
-def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) -> None:
+def test_references_that_survive_are_not_spoken_of(tmp_path, kind):
     settings = model(tmp_path / "model", KINDS[kind]()) | {"prompts_per_step": 4}
     envs = {type(env).__name__: env for env in (Lines(), Tagged(), Spoken(), Unknown())}
     config = build_config([{**settings, "mixture": {name: {} for name in envs}}])
@@ -203,7 +201,7 @@ def test_references_that_survive_are_not_spoken_of(tmp_path: Path, kind: str) ->
 
 
 @pytest.mark.slow
-def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path: Path) -> None:
+def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path):
     learns = {"method": "sft", "steps": 12, "sft": {"batch_size": 4}, "optimizer": {"lr": 0.02}}
     settings = model(tmp_path / "model", KINDS["special tags"]()) | learns
     config = build_config([{**settings, "environment": "lines", "eval": {"tasks": 4}}])
@@ -211,7 +209,7 @@ def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path: Pat
     assert gains["reward"].after > 0.7
 
 
-def test_only_what_is_trained_on_is_refused(tmp_path: Path) -> None:
+def test_only_what_is_trained_on_is_refused(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece()))
     envs = {"words": Words(), "lines": Lines()}
     mixed = {"environment": "words", "eval": {"tasks": 1, "also": ["lines"]}}
@@ -221,7 +219,7 @@ def test_only_what_is_trained_on_is_refused(tmp_path: Path) -> None:
     assert [name for text in spoken_of for name in envs if repr(name) in text] == ["words", "lines"]
 
 
-def test_an_evaluation_warns_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluation_warns_and_goes_on(tmp_path, caplog):
     model(tmp_path / "model", finished(word_piece()))
     file = tmp_path / "lines.py"
     source = Path(__file__).read_text().partition("class Words")[0]

@@ -40,13 +40,9 @@ def change(policy: Policy) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lora", [True, False], ids=["adapter", "all weights"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_replica_draws_with_the_weights_that_it_was_given_last(
-    settings: dict[str, Any], lora: bool, dtype: str
-) -> None:
-    more = {"lora.enabled": lora, "model.dtype": dtype}
-    config = build_config([settings, nested(more)])
-    policy = Policy.load(config, need_reference=False)
-    described = model_to_sample(config, policy, resolve(config.model.name))
+def test_a_replica_draws_with_the_weights_that_it_was_given_last(settings, lora, dtype):
+    is_exact = dtype == "float32"
+    policy, described = described_by(settings, **{"lora.enabled": lora, "model.dtype": dtype})
     engine, replica = Engine(policy), Replica(Replica.Config(), described)
     requests = requests_for(prompts(8), 4)
 
@@ -55,26 +51,27 @@ def test_a_replica_draws_with_the_weights_that_it_was_given_last(
         asyncio.run(replica.sync(PolicyWeights(policy), version))
         own, copied = drawn(engine, requests), drawn(replica, requests)
         assert {completion.version for completion in copied} == {version}
-        same = [a.token_ids == b.token_ids for a, b in zip(own, copied, strict=True)]
-        assert sum(same) >= (1.0 if dtype == "float32" else 0.9) * len(requests)
-        for is_same, a, b in zip(same, own, copied, strict=True):
-            if is_same:
-                limit = 1e-5 if dtype == "float32" else 0.05
-                assert a.logprobs == pytest.approx(b.logprobs, abs=limit)
+        same = [(a, b) for a, b in zip(own, copied, strict=True) if a.token_ids == b.token_ids]
+        assert len(same) >= (1.0 if is_exact else 0.9) * len(requests)
+        for a, b in same:
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5 if is_exact else 0.05)
         return copied
 
     change(policy)
     first = synced(3)
     change(policy)
     assert [c.token_ids for c in drawn(replica, requests)] == [c.token_ids for c in first]
-    second = synced(4)
-    assert [c.token_ids for c in second] != [c.token_ids for c in first]
+    assert [c.token_ids for c in synced(4)] != [c.token_ids for c in first]
     asyncio.run(replica.close())
 
 
-def test_a_setting_that_is_out_of_range_is_refused(settings: dict[str, Any]) -> None:
-    config = build_config([settings])
+def described_by(settings: dict[str, Any], **more: Any) -> tuple[Policy, Any]:
+    """Return a policy, and what a sampler is told of its model."""
+    config = build_config([settings, nested(more)])
     policy = Policy.load(config, need_reference=False)
-    described = model_to_sample(config, policy, resolve(config.model.name))
+    return policy, model_to_sample(config, policy, resolve(config.model.name))
+
+
+def test_a_setting_that_is_out_of_range_is_refused(settings):
     with pytest.raises(ConfigError, match="max_rows"):
-        Replica(Replica.Config(max_rows=0), described)
+        Replica(Replica.Config(max_rows=0), described_by(settings)[1])

@@ -68,7 +68,7 @@ def open_run(run: RunFolder) -> Iterator[OpenRun]:
     opened.close()
 
 
-def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None:
+def test_the_command_writes_one_file_that_names_no_other(run):
     grpo("report", run.path)
     text = (run.path / "report.html").read_text()
     own = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", text, flags=re.DOTALL)
@@ -78,7 +78,7 @@ def test_the_command_writes_one_file_that_names_no_other(run: RunFolder) -> None
     assert "window.ran" not in own
 
 
-def test_a_report_replaces_a_link_and_leaves_its_target(run: RunFolder, tmp_path: Path) -> None:
+def test_a_report_replaces_a_link_and_leaves_its_target(run, tmp_path):
     target = tmp_path / "precious.txt"
     target.write_text("precious")
     (run.path / "report.html").symlink_to(target)
@@ -90,7 +90,7 @@ def test_a_report_replaces_a_link_and_leaves_its_target(run: RunFolder, tmp_path
     assert "not a regular file" in refused.output
 
 
-def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
+def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path):
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     runs = [path.parent for path in sorted(tmp_path.rglob("rollouts.jsonl"))]
@@ -103,9 +103,7 @@ def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_large_run_the_file_holds_a_sample_and_says_so(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run, open_run):
     add_rollouts(run, 800, step=10)
     whole = single_file([open_run])
     assert '"sample":null' in whole
@@ -115,7 +113,7 @@ def test_of_a_large_run_the_file_holds_a_sample_and_says_so(
     assert re.search(r'"sample":"This file holds a random sample: [\d,]+ of 1\d\d groups', sampled)
 
 
-def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run: OpenRun) -> None:
+def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run):
     with serving(open_run) as server:
         address, port = server.socket.getsockname()
         assert (address, server.socket.family) == ("127.0.0.1", socket.AF_INET)
@@ -157,7 +155,7 @@ def asked(
     return answer.status, body, dict(answer.getheaders())
 
 
-def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run: OpenRun) -> None:
+def test_the_server_shows_what_a_run_has_written_since(run, open_run):
     data = ReportData([open_run])
     before = data.answers["page"]({})["runs"][0]
     assert before["alarms"][0]["at"] == "5/train/0"
@@ -167,7 +165,7 @@ def test_the_server_shows_what_a_run_has_written_since(run: RunFolder, open_run:
     assert after["revision"] != before["revision"]
 
 
-def test_ctrl_c_ends_the_page(run: RunFolder) -> None:
+def test_ctrl_c_ends_the_page(run):
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "watch", run.path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -182,7 +180,7 @@ def test_ctrl_c_ends_the_page(run: RunFolder) -> None:
     assert "Traceback" not in said
 
 
-def test_pictures_are_regular_files_of_the_run_folder_each_once(tmp_path: Path) -> None:
+def test_pictures_are_regular_files_of_the_run_folder_each_once(tmp_path):
     run, secret = tmp_path / "run", tmp_path / "secret.png"
     run.mkdir()
     (run / "a.png").write_bytes(b"pixels")
@@ -206,7 +204,7 @@ def test_pictures_are_regular_files_of_the_run_folder_each_once(tmp_path: Path) 
     assert [one["name"] for one in shown if "reason" in one][:3] == refused[:3]
 
 
-def test_large_pictures_do_not_fill_the_page(tmp_path: Path) -> None:
+def test_large_pictures_do_not_fill_the_page(tmp_path):
     large = [f"{number}.png" for number in range(20)]
     for name in large:
         (tmp_path / name).write_bytes(b"p" * (3 << 20))
@@ -216,9 +214,7 @@ def test_large_pictures_do_not_fill_the_page(tmp_path: Path) -> None:
     assert "all after it are left out" in shown[-1]["reason"]
 
 
-def test_a_run_that_goes_back_while_it_is_shown_lacks_groups_and_nothing_breaks(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+def test_a_run_that_goes_back_while_it_is_shown_lacks_groups_and_nothing_breaks(run, open_run):
     log = run.path / "rollouts.jsonl"
     data = ReportData([open_run])
     asked_for = {"step": "5", "split": "train", "number": "0"}
@@ -230,7 +226,7 @@ def test_a_run_that_goes_back_while_it_is_shown_lacks_groups_and_nothing_breaks(
     assert "page-data" in single_file([open_run])
 
 
-def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> None:
+def test_forensics_find_what_was_planted(run, open_run):
     found = forensics(open_run)
     assert {(row["at"], row["low"], row["high"]) for row in found["disagreements"]} >= {
         ("5/train/0", 0.0, 1.0),
@@ -245,7 +241,7 @@ def test_forensics_find_what_was_planted(run: RunFolder, open_run: OpenRun) -> N
     assert "i am certain ," in [row["phrase"] for row in phrases], phrases
 
 
-def test_phrases_that_all_texts_share_are_no_finding_and_many_are_compared_soon() -> None:
+def test_phrases_that_all_texts_share_are_no_finding_and_many_are_compared_soon():
     assert frequent_phrases(["the sum is 4"] * 50, ["the sum is 4"] * 150) == []
     assert frequent_phrases([], ["x"]) == []
     (row,) = frequent_phrases(["trust me " + str(i) for i in range(50)], ["no " * 3] * 50)
@@ -257,8 +253,8 @@ def test_phrases_that_all_texts_share_are_no_finding_and_many_are_compared_soon(
 
 
 def test_metrics_of_a_newer_version_are_left_out_and_a_line_without_a_step_is_an_error(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+    run, open_run
+):
     path = run.path / "metrics.jsonl"
     good, before = path.read_text(), open_run.metrics()
     path.write_text(good + '{"kind": "something new", "step": 1}\n{"kind": ["odd"]}\n')
@@ -268,7 +264,7 @@ def test_metrics_of_a_newer_version_are_left_out_and_a_line_without_a_step_is_an
         open_run.metrics()
 
 
-def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
+def test_a_measure_that_falls_while_the_reward_rises_is_marked():
     steps = {
         "step": [float(step) for step in range(50)],
         "reward/mean": [step / 50 + step % 2 / 100 for step in range(50)],
@@ -284,7 +280,7 @@ def test_a_measure_that_falls_while_the_reward_rises_is_marked() -> None:
     assert not any(row["suspicious"] for row in trends(falling, {}))
 
 
-def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run: OpenRun) -> None:
+def test_the_page_holds_odd_characters_as_the_log_stores_them(open_run):
     shown = open_run.group_at(5, "train", 0)
     assert shown is not None
     assert [message["content"] for message in shown["prompt"]] == [ODD, SCRIPT]

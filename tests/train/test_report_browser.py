@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,9 +123,7 @@ def shown(page: Any, url: str, fragment: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["single", pytest.param("served", marks=pytest.mark.heavy)])
-def test_every_page_filter_and_group_shows_without_an_error(
-    browser: Any, source: str, request: pytest.FixtureRequest
-) -> None:
+def test_every_page_filter_and_group_shows_without_an_error(browser, source, request):
     url = request.getfixturevalue(source)
     with watched(browser) as page:
         shown(page, url, "#/curves")
@@ -172,7 +169,7 @@ def looked_through(page: Any) -> int:
         page.wait_for_function(changed, arg=title)
 
 
-def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) -> None:
+def test_what_a_model_or_a_verifier_wrote_stays_text(browser, single):
     with watched(browser) as page:
         shown(page, single, HOSTILE)
         page.wait_for_selector("article.attempt")
@@ -197,9 +194,7 @@ def test_what_a_model_or_a_verifier_wrote_stays_text(browser: Any, single: str) 
 
 
 @pytest.mark.slow
-def test_the_file_and_the_server_list_the_same_groups(
-    browser: Any, single: str, served: str
-) -> None:
+def test_the_file_and_the_server_list_the_same_groups(browser, single, served):
     lists: dict[str, list[str]] = {"single": [], "served": []}
     for name, url in (("single", single), ("served", served)):
         with watched(browser) as page:
@@ -210,9 +205,7 @@ def test_the_file_and_the_server_list_the_same_groups(
     assert len(set(lists["single"])) > len(FILTERS) // 2  # the filters do filter
 
 
-def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(
-    browser: Any, single: str
-) -> None:
+def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(browser, single):
     with watched(browser) as page:
 
         def press(*keys: str) -> str:
@@ -246,9 +239,7 @@ def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_everything_has_a_name_and_enough_contrast_and_fits_a_phone(
-    browser: Any, single: str, scheme: str
-) -> None:
+def test_everything_has_a_name_and_enough_contrast_and_fits_a_phone(browser, single, scheme):
     size = {"width": 390, "height": 844}
     pages = ("#/curves", "#/groups?run=0", HOSTILE, "#/forensics", "#/setup", "#/compare")
     with watched(browser, color_scheme=scheme, viewport=size) as page:
@@ -283,8 +274,8 @@ FAINT = """() => {
 
 @pytest.mark.heavy
 def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_gone(
-    browser: Any, run: RunFolder, opened: list[OpenRun]
-) -> None:
+    browser, run, opened
+):
     with serving(opened[0]) as server:
         context = browser.new_context()
         page = context.new_page()
@@ -312,8 +303,8 @@ def test_the_served_page_shows_new_groups_by_itself_and_says_when_the_server_is_
 
 @pytest.mark.heavy
 def test_a_run_of_150_steps_with_10000_rollouts_is_painted_within_a_second(
-    browser: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+    browser, settings, tmp_path
+):
     folder = trained_run(settings, tmp_path / "run", steps=150)
     add_rollouts(folder, 10_000 - 150 * 24, step=151)
     opened = OpenRun(folder.path, name="run")

@@ -74,9 +74,7 @@ async def pressed(app: Dashboard, pilot: Pilot[None], key: str) -> str:
 
 
 @pytest.mark.slow
-def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(run, open_run):
     texts = ["poor answer", "splendid answer", "middling answer"]
     verdicts = [verdict(0.0), verdict(1.0), verdict(0.5)]
     run.rollouts(5, replace(group(3, "the prompt", texts, verdicts), advantages=[-1.0, 1.0, 0.0]))
@@ -96,7 +94,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(
     assert "5 train" not in held_out.split("step 5, train")[0]
 
 
-def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: OpenRun) -> None:
+def test_hostile_texts_are_escaped_and_are_no_markup(run, open_run):
     add_hostile_groups(run, step=6)
     shown = "\n".join(played(Dashboard(open_run), "down", "b", "w"))
     assert "run [bold]x[/bold]" in shown
@@ -106,9 +104,7 @@ def test_hostile_texts_are_escaped_and_are_no_markup(run: RunFolder, open_run: O
 
 
 @pytest.mark.slow
-def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+def test_no_field_of_the_log_reaches_the_terminal_as_it_is(run, open_run):
     add_hostile_groups(run, step=6)
     sequence = "\x1b]0;owned\x07"
     log = run.path / "rollouts.jsonl"
@@ -133,9 +129,7 @@ def test_no_field_of_the_log_reaches_the_terminal_as_it_is(
     assert not [text for text in shown if "\x1b" in text or "\x07" in text]
 
 
-def test_it_goes_on_with_a_run_that_goes_on_and_names_a_file_that_cannot_be_read(
-    run: RunFolder, open_run: OpenRun
-) -> None:
+def test_it_goes_on_with_a_run_that_goes_on_and_names_a_file_that_cannot_be_read(run, open_run):
     app = Dashboard(open_run)
     alarms = run.path / "alarms.jsonl"
 
@@ -157,16 +151,14 @@ def test_it_goes_on_with_a_run_that_goes_on_and_names_a_file_that_cannot_be_read
 
 
 @pytest.mark.slow
-def test_a_run_without_a_step_is_shown_too(run: RunFolder, open_run: OpenRun) -> None:
+def test_a_run_without_a_step_is_shown_too(run, open_run):
     for name in ("metrics.jsonl", "rollouts.jsonl"):
         (run.path / name).write_text("")
     assert "step 0 of 4" in played(Dashboard(open_run), "b", "n", "s")[0]
 
 
 @pytest.mark.slow
-def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
-    run: RunFolder, open_run: OpenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(run, open_run, monkeypatch):
     # Else the dashboard may read the log again between the cut and the key.
     monkeypatch.setattr("grpo_core.report.terminal.dashboard._SECONDS", 3600)
     log = run.path / "rollouts.jsonl"
@@ -184,9 +176,7 @@ def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(
     assert "this group is no longer in the log" in after
 
 
-def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(
-    open_run: OpenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_the_dashboard_ends_the_command_with_an_error(open_run, monkeypatch):
     def fail(self: Dashboard) -> None:
         raise ValueError("a fault")
 
