@@ -17,6 +17,7 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import AdvantageConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
+from grpo_core.runs.folder import RunFolder
 from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.policy.causal import Policy
@@ -235,7 +236,7 @@ def assert_resumed_equals_whole(whole: Trainer, changes: dict[str, Any], setting
     folder, env = whole.folder.path.with_name("parts"), type(whole.actor.sources.trained[0].env)
     with killed(folder, step=5) as observer:
         ran(settings, folder, changes, env=env(), observer=observer)
-    second = make(settings, folder, changes, env=env())
+    second = make(settings, RunFolder(folder), changes, env=env())
     assert second.resume() == 4
     second.run()
     assert untimed(folder) == untimed(whole.folder.path)
