@@ -103,14 +103,16 @@ def test_a_report_is_made_of_a_run_of_an_older_format(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run, open_run):
+def test_of_a_large_run_the_file_holds_a_sample_and_says_so(run):
     add_rollouts(run, 800, step=10)
-    whole = single_file([open_run])
+    opened = OpenRun(run.path, name="run")
+    whole = single_file([opened])
     assert '"sample":null' in whole
     bound = len(whole) - 40_000
-    sampled = single_file([open_run], most_bytes=bound)
+    sampled = single_file([opened], most_bytes=bound)
     assert len(sampled) <= bound
     assert re.search(r'"sample":"This file holds a random sample: [\d,]+ of 1\d\d groups', sampled)
+    opened.close()
 
 
 def test_the_server_answers_only_this_machine_and_who_knows_the_token(open_run):
