@@ -31,7 +31,8 @@ CPU = torch.device("cpu")
 FLOAT32 = {"dtype": torch.float32, "device": CPU}
 HUB_SCRIPT = """
 import sys, urllib.request, torch
-from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, resolve
+from grpo_core.train.models.tokenizer import load_tokenizer
 resolve("org/tiny@v1")
 urllib.request.urlopen(sys.argv[1] + "/api/models/org/tiny/mark")
 source = resolve("org/tiny@v1")
