@@ -66,7 +66,7 @@ OPPOSITE = {
 EQUIVALENT: dict[str, str] = {
     "rewards.rewards: 0 -> 1 | parts = max((len(v.rewards) for group in verdicts_PG for v in group), default=1)": 'there is always a verdict',
     "rewards.shuffled: task.key.rng('shuffle', task.draw) -> task.key.rng(task.draw, 'shuffle') | drawn = task.key.rng(task.draw, 'shuffle').sample(places, len(places))": 'another random order is as good',
-    'advantages.maxrl: mean_P1 > 0 -> mean_P1 >= 0 | return torch.where(mean_P1 >= 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)': 'rewards that are never negative and have the mean 0 are all 0, and 0 divided by anything is 0',
+    'advantages.maxrl: mean_P1 > 0 -> mean_P1 >= 0 | return torch.where((mean_P1 >= 0) & ~cancelled(mean_P1, size_P1), centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)': 'rewards that are never negative and have the mean 0 are all 0, and 0 divided by anything is 0',
     'advantages.best_minus_second: 1 -> 2 | lead_P1 = torch.where(count_P1 >= 2, top_P2[:, :2] - top_P2[:, 1:], 0.0)': 'scatter reads only the first column of its source, since its index has one',
     'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
     'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
