@@ -57,8 +57,12 @@ def write_group(
     advantages = [verdict.total if verdict.scored else 0.0 for verdict in verdicts]
     folder.rollouts(
         step,
-        Group(Task(key, prompt, None, draw=2**65), rollouts, verdicts),
-        advantages if split == "train" else None,
+        Group(
+            Task(key, prompt, None, draw=2**65),
+            rollouts,
+            verdicts,
+            advantages if split == "train" else None,
+        ),
         Fields(number=number, tokens=step == 2),
     )
 

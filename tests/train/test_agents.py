@@ -100,7 +100,9 @@ class ByPrefix(Engine):
         return replace(drawn, token_ids=tokens, logprobs=logprobs, finish="stop")
 
 
-def by_agent(kind: type[AgentEnvironment[Any]], sampler: Any) -> list[list[Rollout]]:
+def by_agent(
+    kind: type[AgentEnvironment[Any]], sampler: Any, *, attempts: int = 3
+) -> list[list[Rollout]]:
     async def run() -> list[list[Rollout]]:
         endpoint = open_endpoint(PluginHost(), EndpointConfig())
         env = kind(services=Services(endpoints={"default": endpoint}))
@@ -109,7 +111,7 @@ def by_agent(kind: type[AgentEnvironment[Any]], sampler: Any) -> list[list[Rollo
                 tasks = await verifier.tasks(KEYS)
                 budget = Budget(turn=6, turns=12, context=POLICY.context, for_agents=True)
                 return await rolled_out(
-                    POLICY, sampler, tasks, attempts=3, budget=budget, replies=verifier
+                    POLICY, sampler, tasks, attempts=attempts, budget=budget, replies=verifier
                 )
         finally:
             await endpoint.close()

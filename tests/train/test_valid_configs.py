@@ -28,6 +28,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.budget import Budget
+from grpo_core.train.run.method import Clock
 from grpo_core.verify.sources import Sources
 
 from .arrange import random_rollouts, tiny_policy
@@ -211,19 +212,20 @@ def assert_step(found: Grpo) -> None:
     """Take a step; every number is finite, or was not measured."""
 
     async def step() -> tuple[Any, Rewards, dict[str, float]]:
-        batch = await found.collect(1)
+        clock = Clock()
+        batch, rows = await found.collect(1, clock)
         rewards = await found.rewards(batch.groups)
-        return batch, rewards, await found.update(batch)
+        return rows, rewards, await found.update(batch, rows, clock)
 
-    batch, rewards, metrics = asyncio.run(step())
+    steps, rewards, metrics = asyncio.run(step())
     assert_ranked(found, rewards, found.advantages(rewards))
-    trained = sum(len(rows) for rows in batch.rows)
+    trained = sum(map(len, steps))
     trained_tokens = metrics["tokens/trained"]
     assert metrics["steps/skipped_nonfinite"] == 0
     assert math.isfinite(metrics["loss"])
     assert metrics["beta"] >= 0
     assert found.updater.beta >= 0
-    assert math.isfinite(metrics["grad_norm"]) == bool(batch.rows)
+    assert math.isfinite(metrics["grad_norm"]) == bool(steps)
     for name in ("logprob/mean", "entropy", "clip_fraction"):
         assert math.isfinite(metrics[name]) == bool(trained and trained_tokens)
     for _, weight in found.actor.policy.trainable():
