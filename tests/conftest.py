@@ -34,9 +34,10 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 LONGEST = (
-    *("test_backends", "test_ranks", "test_resume", "test_trainer", "test_kit", "test_sampler"),
-    *("test_cli_run", "test_rollout_log", "test_kit_answers", "test_docker", "test_reuse"),
-    *("test_workers", "test_sft", "test_stopping", "test_hostile_models", "test_strangers"),
+    *("test_backends", "test_sessions", "test_kit", "test_episodes", "test_verify", "test_trainer"),
+    *("test_judge_blame", "test_docker", "test_bridge", "test_catalogue", "test_trust"),
+    *("test_kit_startup", "test_workers", "test_reasoning_gym_protection", "test_kit_answers"),
+    *("test_raises_at_answers", "test_jailed_agents", "test_report_browser", "test_ranks"),
 )
 """The files that take longest, which begin first: at the end no process waits long for another."""
 

@@ -107,6 +107,7 @@ def test_a_scorer_that_cannot_score_is_refused(
     classifier: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(classifier.parent)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it is asked five times
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained("causal")
     shutil.copytree("causal", "headless")
     shape = json.loads(Path("causal/config.json").read_text())
