@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 from grpo_core import JudgeRequest
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL
 
-Reply = tuple[int, Any] | Callable[[BaseHTTPRequestHandler], None]
+Respond = Callable[[BaseHTTPRequestHandler], None]
+Reply = tuple[int, Any] | tuple[int, Any, dict[str, str]] | Respond
 
 
 class Endpoint:
     """An OpenAI-compatible server.
 
-    `reply` decides what it answers: a text of the model, a status with a body, or a function that
-    writes the response itself. `asked` holds the requests, `probes` those about the neutral text.
+    `reply` decides what it answers: a text of the model, a status with a body and perhaps headers, or a
+    function that writes the response itself. `asked` holds the requests, `probes` those about the neutral text.
     """
 
     def __init__(self) -> None:
@@ -51,13 +54,7 @@ class Endpoint:
                 if callable(found):
                     found(self)
                     return
-                status, body = (200, answered(found)) if isinstance(found, str) else found
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
+                respond(self, *(choice(found) if isinstance(found, str) else found))
 
             def log_message(self, *_: object) -> None: ...
 
@@ -102,26 +99,75 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def respond(
+    handler: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[str, str] | None = None
+) -> None:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    handler.send_response(status)
+    handler.send_header("Content-Type", "application/json")
+    for name, value in ({"Content-Length": str(len(data))} | (headers or {})).items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+def closed(handler: BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+    handler.connection.close()
+
+
+def broken_off(handler: BaseHTTPRequestHandler) -> None:
+    """A part of what the headers announce."""
+    respond(handler, 200, b'{"choices": [{"mess', {"Content-Length": "1000"})
+    closed(handler)
+
+
+def without_end(part: bytes, status: int = 200, pause: float = 0.0) -> Respond:
+    """The headers at once, then a body of one part after another, for ever."""
+
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.end_headers()
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            while True:
+                handler.wfile.write(part)
+                time.sleep(pause)
+
+    return respond
+
 
 def good(score: object) -> str:
     return json.dumps({"score": score, "reason": "so"})
 
 
-def answered(text: str) -> dict[str, Any]:
-    choice = {
-        "index": 0,
-        "finish_reason": "stop",
-        "message": {"role": "assistant", "content": text},
-    }
-    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+def answered(content: Any, finish: Any = "stop", **message: Any) -> dict[str, Any]:
+    """The body of an answer with one choice."""
+    said = {"role": "assistant", "content": content, **message}
     return {
         "id": "1",
         "object": "chat.completion",
         "created": 0,
         "model": "any",
-        "choices": [choice],
-        "usage": usage,
+        "choices": [{"index": 0, "finish_reason": finish, "message": said}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
     }
+
+
+def choice(content: Any, finish: Any = "stop", **message: Any) -> Reply:
+    """An answer with one choice."""
+    return 200, answered(content, finish, **message)
+
+
+def failed(status: int, message: str, **more: Any) -> Reply:
+    return status, {"error": {"message": message, **more}}
 
 
 def is_probe(asked: dict[str, Any]) -> bool:

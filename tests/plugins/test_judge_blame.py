@@ -7,11 +7,8 @@ another order are graded 10 times of 10; everything else is an error.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,54 +21,21 @@ from grpo_judge.grades import UnreadableGradeError, grade
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
 
-from .endpoint import Endpoint, Reply, answered, good, is_probe, judged
+from .endpoint import (
+    Endpoint,
+    Reply,
+    answered,
+    broken_off,
+    choice,
+    failed,
+    good,
+    is_probe,
+    judged,
+    without_end,
+)
 
 LONG = "it says a great deal, " * 40
-
-
-def choice(content: Any, finish: Any = "stop", **message: Any) -> Reply:
-    """An answer with one choice."""
-    return 200, {
-        **answered(""),
-        "choices": [{"finish_reason": finish, "message": {"content": content, **message}}],
-    }
-
-
-def failed(status: int, message: str, **more: Any) -> Reply:
-    return status, {"error": {"message": message, **more}}
-
-
-def without_end(handler: BaseHTTPRequestHandler) -> None:
-    """The headers at once, then a body of one byte after another, for ever."""
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.end_headers()
-    handler.close_connection = True
-    with contextlib.suppress(OSError):
-        while True:
-            handler.wfile.write(b" ")
-            time.sleep(0.05)
-
-
-def broken_off(handler: BaseHTTPRequestHandler) -> None:
-    """Half of what the headers announce."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [')
-    handler.close_connection = True
-
-
-def larger_than_memory(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
-    def respond(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        handler.end_headers()
-        handler.close_connection = True
-        with contextlib.suppress(OSError):
-            while True:
-                handler.wfile.write(b" " * 2**20)
-
-    return respond
+LARGE = b" " * 2**20
 
 
 MALFORMED: dict[str, Reply] = {
@@ -186,20 +150,24 @@ def test_a_context_that_is_refused_is_not_the_text_s_fault(endpoint: Endpoint) -
 
 
 ALWAYS = {
-    **dict.fromkeys(MALFORMED, "asked about a neutral text: the answer could not be read"),
-    **dict.fromkeys(("a refusal", "a content filter", "a size"), "endpoint failed"),
-    **dict.fromkeys(("a firewall", "a bad request", "a redirect"), "endpoint failed"),
-}
+    **{how: (HOSTILE[how], "asked about a neutral text: the answer could not be read") for how in MALFORMED},
+    **{how: (HOSTILE[how], "endpoint failed") for how in ("a refusal", "a content filter", "a size")},
+    **{how: (OTHERS[how], "endpoint failed") for how in ("a bad request", "a redirect")},
+    **{f"status {status}": (failed(status, "who are you?"), f"HTTP status {status}: who are you?") for status in (401, 403, 404)},
+    "thoughts alone": (choice(None, reasoning_content=good(7)), "its content is empty, and all of it stands in the field for thoughts"),
+    "a large body": (without_end(LARGE), "more than 10,000,000 bytes"),
+}  # fmt: skip
 """What an endpoint answers to all calls, and what is said of it."""
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("how", ALWAYS)
 def test_an_endpoint_that_is_always_wrong_is_an_error(endpoint: Endpoint, how: str) -> None:
-    endpoint.reply = lambda asked: {**HOSTILE, **OTHERS}[how]
+    reply, why = ALWAYS[how]
+    endpoint.reply = lambda asked: reply
     started = time.monotonic()
     for judgement in judged(endpoint.judge(retries=1), "one", "two"):
-        assert ALWAYS[how] in judgement.error
+        assert why in judgement.error
     assert time.monotonic() - started < 10  # not the whole patience
 
 
@@ -427,15 +395,6 @@ def test_a_text_that_makes_the_endpoint_unavailable_each_time_gets_0_and_the_oth
     assert [(each.score, each.error) for each in found] == [(0.0, None), *[(0.7, None)] * 5]
 
 
-def test_a_key_that_is_refused_is_not_waited_for(endpoint: Endpoint) -> None:
-    for status in (401, 403, 404):
-        endpoint.reply = lambda asked, status=status: failed(status, "who are you?")
-        started = time.monotonic()
-        (judgement,) = judged(endpoint.judge(), "hello")
-        assert f"HTTP status {status}: who are you?" in judgement.error
-        assert time.monotonic() - started < 5
-
-
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -454,24 +413,12 @@ def test_texts_at_an_endpoint_that_limits_for_ever_become_errors_together(
     assert time.monotonic() - began < 20  # and not one by one, at the lowered rate
 
 
-def test_an_answer_that_has_thoughts_alone_is_named(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: choice(None, reasoning_content=good(7))
-    (judgement,) = judged(endpoint.judge(patience_seconds=0), "text")
-    assert "its content is empty, and all of it stands in the field for thoughts" in judgement.error
-
-
 def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
     times: list[float] = []
 
     def reply(asked: dict[str, Any]) -> Reply | str:
         times.append(time.monotonic())
-        return busy if len(times) < 3 else good(7)
-
-    def busy(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(429)
-        handler.send_header("Retry-After", "1")
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
+        return (429, b"", {"Retry-After": "1"}) if len(times) < 3 else good(7)
 
     endpoint.reply = reply
     assert judged(endpoint.judge(), "hello")[0].score == 0.7
@@ -479,7 +426,11 @@ def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("body", [without_end, larger_than_memory(200), larger_than_memory(500)])
+@pytest.mark.parametrize(
+    "body",
+    [without_end(b" ", pause=0.05), without_end(LARGE), without_end(LARGE, status=500)],
+    ids=["slow", "larger than memory", "an error larger than memory"],
+)
 def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> None:
     endpoint.reply = lambda asked: body if is_about(asked, "hello") else good(7)
     started = time.monotonic()
@@ -490,12 +441,6 @@ def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> Non
     (judgement,) = judged(impatient, "hello")
     assert judgement.error is not None
     assert time.monotonic() - started < 20
-
-
-def test_a_large_body_is_not_read_to_its_end(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: larger_than_memory(200)
-    (judgement,) = judged(endpoint.judge(retries=0), "hello")
-    assert "more than 10,000,000 bytes" in judgement.error
 
 
 def test_a_slow_candidate_cannot_choose_the_deadline_of_the_verdict(endpoint: Endpoint) -> None:
