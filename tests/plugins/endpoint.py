@@ -110,9 +110,9 @@ def respond(
     handler: BaseHTTPRequestHandler, status: int, body: Any, headers: dict[str, str] | None = None
 ) -> None:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
     handler.send_response(status)
-    handler.send_header("Content-Type", "application/json")
-    for name, value in ({"Content-Length": str(len(data))} | (headers or {})).items():
+    for name, value in (usual | (headers or {})).items():
         handler.send_header(name, value)
     handler.end_headers()
     handler.wfile.write(data)

@@ -24,12 +24,6 @@ def count(by: int) -> int:
 
 
 @mcp.tool()
-def pid() -> int:
-    """Return the id of this process."""
-    return os.getpid()
-
-
-@mcp.tool()
 def crash() -> int:
     """End the server."""
     os._exit(3)

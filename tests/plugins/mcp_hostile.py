@@ -1,9 +1,11 @@
-"""A server that does to its client whatever its argument says, in lines of JSON."""
+"""A server of the standard library alone that does to its client whatever its argument says, in lines of JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 KIND = sys.argv[1]
@@ -30,8 +32,22 @@ def flood(**message: Any) -> None:
         write(**message)
 
 
+def used(name: str, by: int) -> str:
+    """The result of a tool of the kind "plain", which adds to a number in a file, says much or ends the server."""
+    if name == "end":
+        os._exit(1)
+    if name == "flood":
+        return "x" * by
+    total = Path("total.txt")
+    total.write_text(str(by + (int(total.read_text()) if total.exists() else 0)))
+    return total.read_text()
+
+
 def listed(number: int) -> dict[str, Any]:
     match KIND:
+        case "plain":
+            schema = {**SCHEMA, "properties": {"by": {"type": "integer"}}, "required": ["by"]}
+            return {"tools": [{"name": n, "inputSchema": schema} for n in ("add", "end", "flood")]}
         case "pages":
             return {"tools": [{**TOOL, "name": f"t{number}"}], "nextCursor": str(number)}
         case "circle":
@@ -84,6 +100,10 @@ def main() -> None:
                 elif KIND == "no line":
                     while True:
                         print("x" * 65_536, end="", flush=True)
+                elif KIND == "plain":
+                    params = asked["params"]
+                    text = used(params["name"], **params["arguments"])
+                    write(id=asked["id"], result={"content": [{"type": "text", "text": text}]})
                 else:
                     print("[INFO] called", flush=True)
                     write(id=asked["id"], result={"content": [{"type": "text", "text": "fine"}]})

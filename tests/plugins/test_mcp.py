@@ -35,6 +35,7 @@ from grpo_core import (
 from grpo_core.protocol.tools import MAX_RESULT, schemas
 from grpo_mcp import McpEpisode, McpError, McpServer
 
+from .endpoint import respond
 from .mcp_servers import BASIC, FRAIL, HERE, url  # noqa: F401 - a fixture
 
 TASK = Task(TaskKey("weather", "train", 0), (Message("user", "Weather in Oslo? 2 + 3?"),), 5)
@@ -64,28 +65,39 @@ def calls(*named: tuple[str, dict[str, Any]]) -> str:
     )
 
 
-def play(
-    server: McpServer, *turns: str | Callable[[], str], cls: type[Weather] = Weather
+async def played(
+    server: McpServer, *turns: str | Callable[[], str], cls: type[Weather] = Weather, **more: Any
 ) -> tuple[list[list[str] | None], Verdict]:
     """Play an episode with a scripted policy; return the replies and the verdict."""
+    episode = cls(TASK, server, **more)
+    messages: list[Message] = []
+    replies: list[list[str] | None] = []
+    try:
+        await episode.open()
+        for turn in turns:
+            text = turn if isinstance(turn, str) else turn()
+            messages.append(Message("assistant", text))
+            reply = await episode.reply(messages)
+            replies.append(None if reply is None else [message.content for message in reply])
+            messages += reply or ()
+        return replies, await episode.verdict(Rollout(tuple(messages)))
+    finally:
+        await episode.close()
 
-    async def played() -> tuple[list[list[str] | None], Verdict]:
-        episode = cls(TASK, server)
-        messages: list[Message] = []
-        replies: list[list[str] | None] = []
-        try:
-            await episode.open()
-            for turn in turns:
-                text = turn if isinstance(turn, str) else turn()
-                messages.append(Message("assistant", text))
-                reply = await episode.reply(messages)
-                replies.append(None if reply is None else [message.content for message in reply])
-                messages += reply or ()
-            return replies, await episode.verdict(Rollout(tuple(messages)))
-        finally:
-            await episode.close()
 
-    return asyncio.run(played())
+def play(*arguments: Any, **more: Any) -> tuple[list[list[str] | None], Verdict]:
+    return asyncio.run(played(*arguments, **more))
+
+
+def killing(turn: str) -> Callable[[], str]:
+    """Kill the server before a turn."""
+
+    def kill() -> str:
+        (pid,) = servers()
+        os.kill(pid, signal.SIGKILL)
+        return turn
+
+    return kill
 
 
 def servers() -> set[int]:
@@ -118,25 +130,16 @@ def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
 def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str) -> None:  # noqa: F811
     server = McpServer(url=url, names=("sum",), seconds=5)
     assert [described.name for described in server.tools()] == ["sum"]
-
-    def kill() -> str:
-        (pid,) = servers()
-        os.kill(pid, signal.SIGKILL)
-        return calls(("sum", {"a": 2, "b": 3}))
-
-    assert play(server, calls(("sum", {"a": 2, "b": 3})))[0] == [["5"]]
+    turn = calls(("sum", {"a": 2, "b": 3}))
+    assert play(server, turn)[0] == [["5"]]
     with pytest.raises(McpError, match="cannot be used"):
-        play(server, calls(("sum", {"a": 1, "b": 3})), kill)
+        play(server, turn, killing(turn))
 
 
 def test_a_server_that_was_killed_is_started_again_in_the_state_that_it_had() -> None:
-    def kill() -> str:
-        (pid,) = servers()
-        os.kill(pid, signal.SIGKILL)
-        return calls(("count", {"by": 5}))
-
     count = calls(("count", {"by": 1}), ("count", {"by": 1}))
-    assert play(McpServer(FRAIL), count, kill)[0] == [["1", "2"], ["7"]]
+    more = killing(calls(("count", {"by": 5})))
+    assert play(McpServer(FRAIL), count, more)[0] == [["1", "2"], ["7"]]
     assert servers() == set()
 
 
@@ -165,20 +168,11 @@ def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
 
 @pytest.mark.heavy
 def test_two_episodes_have_servers_of_their_own() -> None:
-    async def played() -> list[list[str]]:
-        episodes = [Weather(TASK, McpServer(FRAIL)) for _ in range(2)]
-        try:
-            await asyncio.gather(*(episode.open() for episode in episodes))
-            turn = [Message("assistant", calls(("count", {"by": 1}), ("pid", {})))]
-            replies = await asyncio.gather(*(episode.reply(turn) for episode in episodes))
-            return [[message.content for message in reply or ()] for reply in replies]
-        finally:
-            for episode in episodes:
-                await episode.close()
+    async def both() -> Any:
+        count = calls(("count", {"by": 1}))
+        return await asyncio.gather(*(played(McpServer(FRAIL), count, count) for _ in range(2)))
 
-    first, second = asyncio.run(played())
-    assert first[0] == second[0] == "1"
-    assert first[1] != second[1]
+    assert [replies for replies, _ in asyncio.run(both())] == [[["1"], ["2"]]] * 2
 
 
 @pytest.mark.parametrize(
@@ -259,25 +253,12 @@ class Folders:
 @pytest.mark.slow
 def test_a_server_runs_inside_a_session_and_keeps_what_is_in_its_folder(tmp_path: Path) -> None:
     sandbox = Folders(tmp_path)
-    files = {"server.py": (HERE / "mcp_plain.py").read_text(encoding="utf-8")}
-    server = McpServer(["python3", "server.py"])
-
-    async def played() -> list[list[str]]:
-        episode = Weather(TASK, server, sandbox=sandbox, files=files)  # type: ignore[arg-type]
-        replies = []
-        try:
-            await episode.open()
-            for text in (
-                calls(("add", {"by": 2}), ("add", {"by": 3}), ("hint", {})),
-                calls(("end", {"by": 1}), ("add", {"by": 1}), ("flood", {"by": 200_000})),
-            ):
-                reply = await episode.reply([Message("assistant", text)])
-                replies.append([message.content for message in reply or ()])
-            return replies
-        finally:
-            await episode.close()
-
-    first, second = asyncio.run(played())
+    files = {"server.py": (HERE / "mcp_hostile.py").read_text(encoding="utf-8")}
+    server = McpServer(["python3", "server.py", "plain"])
+    add = calls(("add", {"by": 2}), ("add", {"by": 3}), ("hint", {}))
+    flood = calls(("end", {"by": 1}), ("add", {"by": 1}), ("flood", {"by": 200_000}))
+    (first, second), _ = play(server, add, flood, sandbox=sandbox, files=files)
+    assert second is not None
     assert first == ["2", "5", "below 6"]
     assert second[0].startswith("error: the server ended in this call and was started again")
     assert second[1] == "6"
@@ -298,9 +279,7 @@ def gateway(server_url: str, fails: Callable[[dict[str, Any]], bool]) -> Iterato
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             asked = json.loads(body) if body else {}
             if fails(asked):
-                self.send_response(429)
-                self.send_header("content-length", "0")
-                self.end_headers()
+                respond(self, 429, b"")
                 return
             kept = {
                 k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")
@@ -310,21 +289,14 @@ def gateway(server_url: str, fails: Callable[[dict[str, Any]], bool]) -> Iterato
                 answer = urllib.request.urlopen(request, timeout=20)
             except urllib.error.HTTPError as error:
                 answer = error
-            data = answer.read()
-            self.send_response(answer.status)
-            for name in ("content-type", "mcp-session-id"):
-                if value := answer.headers.get(name):
-                    self.send_header(name, value)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            names = ("Content-Type", "Mcp-Session-Id")
+            told = {name: answer.headers[name] for name in names if name in answer.headers}
+            respond(self, answer.status, answer.read(), told)
 
         do_POST = do_DELETE = forward
 
         def do_GET(self) -> None:  # no stream of the server's own messages
-            self.send_response(405)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            respond(self, 405, b"")
 
         def log_message(self, *_: object) -> None: ...
 
