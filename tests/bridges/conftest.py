@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from grpo_core.bridges.endpoint import policy
 
-from ..plugins.endpoint import Endpoint
+from .evaluated import Evaluated
 
 
 @pytest.fixture
@@ -22,8 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
+def endpoint(tmp_path: Path) -> Iterator[Evaluated]:
     """A server in this process, whose answers a test decides."""
-    server = Endpoint()
-    yield server
-    server.close()
+    with Evaluated(tmp_path) as server:
+        yield server

@@ -1,15 +1,16 @@
-"""Runs `grpo eval --endpoint` against servers, in this process or in one that can be killed."""
+"""Runs `grpo eval --endpoint` against servers of this process, in this process or in one that can be killed."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import random
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,23 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.verify.held_out import eval_sets
 from grpo_core.verify.sources import Sources
 
-from ..plugins.endpoint import answered
+from ..plugins.endpoint import (
+    Endpoint,
+    Reply,
+    answered,
+    broken_off,
+    closed,
+    failed,
+    respond,
+    without_end,
+)
 
 HERE = Path(__file__).parent
 GUESS = f"{HERE.parents[1] / 'examples' / '04_dialogue.py'}:Guess"
-FRAIL, SHOP, TALE, RANKED = (
-    f"{HERE / 'chat_envs.py'}:{name}" for name in ("Frail", "Shop", "Tale", "Ranked")
+FRAIL, SHOP, TALE, RANKED, PONDERED = (
+    f"{HERE / 'chat_envs.py'}:{name}" for name in ("Frail", "Shop", "Tale", "Ranked", "Pondered")
 )
+AGENT = f"{HERE.parent / 'core' / 'agent_envs.py'}:Asking"
 COMMAND = """
 import contextlib
 from grpo_core.cli import main
@@ -43,15 +54,15 @@ Turns = Callable[[tuple[str, ...], Task[Any]], tuple[str, ...]]
 
 
 def message(text: str) -> dict[str, Any]:
-    """The message of a server that tells calls of tools apart."""
+    """The answer of a server that tells calls of tools apart."""
     calls = read_calls(text, "hermes")
     if not calls:
-        return {"role": "assistant", "content": text}
+        return {"content": text}
     written = []
     for number, call in enumerate(calls):
         function = {"name": call.name, "arguments": json.dumps(dict(call.arguments))}
         written.append({"id": f"call-{number}", "type": "function", "function": function})
-    return {"role": "assistant", "content": None, "tool_calls": written}
+    return {"content": None, "finish": "tool_calls", "tool_calls": written}
 
 
 def seed_of(key: TaskKey, attempt: int, turn: int) -> str:
@@ -86,44 +97,86 @@ def scripted(
     return asyncio.run(build())
 
 
-@dataclass
-class ChatServer:
-    """A server that runs."""
-
-    url: str
-    log: Path
-
-    def answered(self) -> Counter[str]:
-        """How often each request was answered, by its seed."""
-        return Counter(self.log.read_text().split() if self.log.exists() else ())
+def hang(handler: BaseHTTPRequestHandler) -> None:
+    time.sleep(20)
 
 
-@contextlib.contextmanager
-def serving(
-    script: Mapping[str, Any], folder: Path, *faults: str, seconds: float = 0.0
-) -> Iterator[ChatServer]:
-    """Run a server in a process of its own."""
-    folder.mkdir(parents=True)
-    path, log = folder / "script.json", folder / "answered.txt"
-    path.write_text(json.dumps(script))
-    command = [sys.executable, HERE / "chat_server.py", path, log, str(seconds), *faults]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield ChatServer(f"http://127.0.0.1:{int(process.stdout.readline())}/v1", log)
-        finally:
-            process.kill()
+FAULTS: dict[str, Reply] = {
+    "status": failed(500, "broken"),
+    "busy": (*failed(429, "busy"), {"Retry-After": "0.05"}),
+    "hang": hang,
+    "cut": broken_off,
+    "garbage": (200, b'{"choices": [{"message": {"content": NaN}, <html>'),
+    "shape": (200, {"choices": [], "usage": {"completion_tokens": "many"}}),
+    "slow": without_end(b" ", pause=0.05),
+    "huge": without_end(b" " * 1_000_000),
+    "close": closed,
+}
 
 
-def begin(env: str, url: str, out: Path, *more: object, code: str = "") -> subprocess.Popen[str]:
-    """Start the command in a process; `code` runs before it."""
-    words = ["eval", "--env", env, "--endpoint", url, "--model-name", "any", "--out", out, "--json"]
-    return subprocess.Popen(
-        [sys.executable, "-c", code + COMMAND, *map(str, [*words, *more])],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+class Evaluated(Endpoint):
+    """A server, and evaluations of its model, in folders below one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.out = folder, folder / "out"
+
+    def words(self, env: str, *more: object, out: str = "out") -> list[str]:
+        words = ["eval", "--env", env, "--endpoint", self.url, "--model-name", "any", "--json"]
+        return [*map(str, [*words, "--out", self.folder / out, *more])]
+
+    def begin(self, env: str, *more: object, code: str = "") -> subprocess.Popen[str]:
+        """Start the command in a process; `code` runs before it."""
+        return subprocess.Popen(
+            [sys.executable, "-c", code + COMMAND, *self.words(env, *more)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def invoke(self, env: str, *more: object, out: str = "out") -> Any:
+        """The command with two attempts at each of four tasks."""
+        return CliRunner().invoke(
+            app, self.words(env, "--tasks", 4, "--samples", 2, *more, out=out)
+        )
+
+    def evaluate(self, env: str, *more: object, out: str = "out") -> dict[str, Any]:
+        """What the command prints for programs."""
+        done = self.invoke(env, *more, out=out)
+        assert done.exit_code == 0, done.output
+        printed: dict[str, Any] = json.loads(done.stdout)
+        return printed
+
+    def lines(self, out: str = "out") -> list[dict[str, Any]]:
+        """The attempts that an evaluation has made."""
+        return list(read_lines(self.folder / out / "attempts.jsonl"))
+
+    def follow(self, script: Mapping[str, Any], *faults: str, seconds: float = 0.0) -> Counter[str]:
+        """Answer by a script, from now on; return how often the request with each seed was answered.
+
+        An answer takes `seconds`. Each request meets some of the faults, by chance, before it is answered.
+        """
+        tries: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+
+        def reply(asked: dict[str, Any]) -> Reply:
+            seed = str(asked["seed"])
+            tries[seed] += 1
+            rng = random.Random(f"{seed} {tries[seed]}")
+            if faults and tries[seed] <= 3 and rng.random() < 0.5:
+                return FAULTS[rng.choice(faults)]
+            time.sleep(seconds)
+            said = answered(**script[seed])
+            said["choices"][0]["text"] = script[seed]["content"]  # where no chat is asked for
+
+            def whole(handler: BaseHTTPRequestHandler) -> None:
+                respond(handler, 200, said)
+                count[seed] += 1
+
+            return whole
+
+        self.reply = reply
+        return count
 
 
 def results(process: subprocess.Popen[str], status: int = 0) -> dict[str, Any]:
@@ -132,21 +185,6 @@ def results(process: subprocess.Popen[str], status: int = 0) -> dict[str, Any]:
     assert process.returncode == status, remarks
     found: dict[str, Any] = json.loads(printed)
     return {**found, "remarks": remarks}
-
-
-def invoke(env: str, url: str, out: Path, *more: object) -> Any:
-    """The command with two attempts at each of four tasks."""
-    words = ["--env", env, "--endpoint", url, "--model-name", "any", "--out", out, "--json"]
-    words += ["--tasks", 4, "--samples", 2, *more]
-    return CliRunner().invoke(app, ["eval", *map(str, words)])
-
-
-def evaluate(env: str, url: str, out: Path, *more: object) -> dict[str, Any]:
-    """What the command prints for programs."""
-    done = invoke(env, url, out, *more)
-    assert done.exit_code == 0, done.output
-    printed: dict[str, Any] = json.loads(done.stdout)
-    return printed
 
 
 def passed(found: Mapping[str, Any]) -> float:
@@ -159,27 +197,7 @@ def half_right(turns: tuple[str, ...], task: Any) -> tuple[str, ...]:
     return ("0", *(turns if task.key.index % 2 else ("x", "y", "z")))
 
 
-def count_lines(out: Path) -> int:
-    return sum(1 for _ in read_lines(out / "attempts.jsonl"))
-
-
 def index_of(asked: dict[str, Any]) -> str:
-    """The index of the task of Frail, Pondered or Rounded that a request asks."""
+    """The index of the task of Frail or Pondered that a request asks: its right answer."""
     text: str = asked["messages"][0]["content"]
     return text.strip("Say .")
-
-
-def right(asked: dict[str, Any]) -> tuple[int, Any]:
-    """The right answer to a request of Frail or Pondered."""
-    return 200, chat(says(index_of(asked)))
-
-
-def says(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def chat(message: Mapping[str, Any], *, finish: str = "stop") -> dict[str, Any]:
-    """The body of an answer with this message."""
-    body = answered("")
-    body["choices"] = [{"index": 0, "finish_reason": finish, "message": dict(message)}]
-    return body

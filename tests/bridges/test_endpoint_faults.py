@@ -6,33 +6,24 @@ import json
 import random
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_core import TaskKey
-from grpo_core.runs.lines import read_lines
 
-from ..plugins.endpoint import Endpoint
-from .chat_server import FAULTS
+from ..plugins.endpoint import failed
 from .evaluated import (
+    FAULTS,
     FRAIL,
     GUESS,
-    begin,
-    chat,
-    count_lines,
-    evaluate,
+    Evaluated,
     half_right,
     index_of,
-    invoke,
     passed,
     results,
-    right,
-    says,
     scripted,
     seed_of,
-    serving,
 )
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -40,15 +31,15 @@ KEY = "sk-abcdef0123456789"
 
 
 @pytest.mark.slow
-def test_results_equal_those_without_faults(tmp_path: Path) -> None:
+def test_results_equal_those_without_faults(endpoint: Evaluated) -> None:
     """500, 429 with Retry-After, hanging, cut and closed connections, broken JSON, slow and endless bodies."""
     script = scripted(GUESS, tasks=12, samples=3, turns=half_right)
     more = ("--tasks", 12, "--samples", 3, "--timeout", 3, "--retries", 15, "--concurrency", 36)
     found = []
-    for number, faults in enumerate(((), FAULTS)):
-        with serving(script, tmp_path / f"server{number}", *faults) as server:
-            found.append(evaluate(GUESS, server.url, tmp_path / str(number), *more))
-            assert len(server.answered()) == len(script)
+    for out, faults in (("without", ()), ("with", FAULTS)):
+        answered = endpoint.follow(script, *faults)
+        found.append(endpoint.evaluate(GUESS, *more, out=out))
+        assert len(answered) == len(script)
     assert found[0]["results"] == found[1]["results"]
     assert found[0]["usage"]["retries"] == 0 < found[1]["usage"]["retries"]
     assert 0 < passed(found[0]) < 1
@@ -58,39 +49,37 @@ def test_results_equal_those_without_faults(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kills", [3, pytest.param(24, marks=pytest.mark.heavy)], ids=["few", "many"]
 )
-def test_kills_lose_nothing_and_count_nothing_twice(kills: int, tmp_path: Path) -> None:
+def test_kills_lose_nothing_and_count_nothing_twice(kills: int, endpoint: Evaluated) -> None:
     """The client of a server under faults is killed at random moments of its dialogues, and goes on."""
     tasks, samples, concurrency = (10 * kills, 2, 4)
     faults = FAULTS if kills > 3 else ("status", "busy", "cut", "garbage", "close")
     script = scripted(GUESS, tasks=tasks, samples=samples, turns=half_right)
     counts = ("--tasks", tasks, "--samples", samples, "--timeout", 0.7, "--retries", 15)
-    out, rng = tmp_path / "out", random.Random(0)
+    rng = random.Random(0)
     frozen: dict[str, int] = {}  # how often requests were answered whose attempts are on disk
-    with serving(script, tmp_path / "server", *faults, seconds=0.03) as server:
-        for _ in range(kills):
-            process = begin(GUESS, server.url, out, *counts, "--concurrency", concurrency)
-            before = count_lines(out)
-            while count_lines(out) == before:  # each process makes at least one attempt
-                assert process.poll() is None, "the evaluation was over before all kills"
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.5))
-            process.kill()
-            process.communicate()
-            answered = server.answered()
-            for line in read_lines(out / "attempts.jsonl"):
-                for turn in range(4):
-                    seed = seed_of(TaskKey(**line["key"]), line["attempt"], turn)
-                    frozen.setdefault(seed, answered[seed])
-        found = results(begin(GUESS, server.url, out, *counts, "--concurrency", 32))
-        answered = server.answered()
+    answered = endpoint.follow(script, *faults, seconds=0.03)
+    for _ in range(kills):
+        before = len(endpoint.lines())
+        process = endpoint.begin(GUESS, *counts, "--concurrency", concurrency)
+        while len(endpoint.lines()) == before:  # each process makes at least one attempt
+            assert process.poll() is None, "the evaluation was over before all kills"
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.5))
+        process.kill()
+        process.communicate()
+        for line in endpoint.lines():
+            for turn in range(4):
+                seed = seed_of(TaskKey(**line["key"]), line["attempt"], turn)
+                frozen.setdefault(seed, answered[seed])
+    found = results(endpoint.begin(GUESS, *counts, "--concurrency", 32))
     assert {seed: answered[seed] for seed in frozen} == frozen
     in_progress = 2 * concurrency * 4 * kills
     assert sum(answered.values()) - len(answered) <= in_progress
-    with serving(script, tmp_path / "quiet") as server:
-        expected = evaluate(GUESS, server.url, tmp_path / "undisturbed", *counts)
+    endpoint.follow(script)
+    expected = endpoint.evaluate(GUESS, *counts, out="undisturbed")
     assert found["complete"]
     assert found["results"] == expected["results"]
-    lines = [(line["key"]["index"], line["attempt"]) for line in read_lines(out / "attempts.jsonl")]
+    lines = [(line["key"]["index"], line["attempt"]) for line in endpoint.lines()]
     assert sorted(lines) == [(task, number) for task in range(tasks) for number in range(samples)]
 
 
@@ -99,170 +88,156 @@ def test_kills_lose_nothing_and_count_nothing_twice(kills: int, tmp_path: Path) 
     [(400, "--request FIELD=null"), (401, "--key-env"), (404, "--model-name")],
 )
 def test_a_request_that_is_refused_for_its_settings_ends_all_at_once(
-    status: int, hint: str, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: int, hint: str, endpoint: Evaluated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One message, whose text repeats no key, and few requests; nothing counts as an attempt."""
     monkeypatch.setenv("MY_KEY", KEY)
-    endpoint.reply = lambda asked: (status, {"error": {"message": f"no, {KEY}, {asked['seed']}"}})
+    endpoint.reply = lambda asked: failed(status, f"no, {KEY}, {asked['seed']}")
     more = ("--tasks", 50, "--concurrency", 2, "--key-env", "MY_KEY")
-    done = invoke(FRAIL, endpoint.url, tmp_path / "out", *more)
+    done = endpoint.invoke(FRAIL, *more)
     assert done.exit_code == 2
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
     assert f"HTTP status {status}: no, [redacted]" in error
     assert hint in error
     assert KEY not in done.output
     assert len(endpoint.asked) <= 8
-    assert not (tmp_path / "out" / "attempts.jsonl").exists()
+    assert not (endpoint.out / "attempts.jsonl").exists()
 
 
 def test_an_attempt_that_the_server_does_not_answer_is_an_error_and_is_made_again(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: Evaluated,
 ) -> None:
     """It is in no mean; the next call asks for it alone, and then all is as if nothing had happened."""
     down = True
 
     def reply(asked: dict[str, Any]) -> Any:
         broken = down and index_of(asked) == "2"
-        return (503, {"error": {"message": "down"}}) if broken else right(asked)
+        return failed(503, "down") if broken else index_of(asked)
 
     endpoint.reply = reply
     set_rate = ("--set", "verify.max_error_rate=1", "--retries", 2)
-    done = invoke(FRAIL, endpoint.url, tmp_path / "out", *set_rate)
+    done = endpoint.invoke(FRAIL, *set_rate)
     assert done.exit_code == 0
     assert "2 x the dialogue failed before its end" in done.stderr
     assert "the endpoint failed (3 tries): HTTP status 503: down" in done.stderr
-    assert f"--out {tmp_path / 'out'}" in done.stderr
+    assert f"--out {endpoint.out}" in done.stderr
     found = json.loads(done.stdout)
     assert found["results"][0]["unscored"] == 2
     assert passed(found) == 1.0
     down = False
     endpoint.asked.clear()
-    again = evaluate(FRAIL, endpoint.url, tmp_path / "out", *set_rate)
+    again = endpoint.evaluate(FRAIL, *set_rate)
     assert len(endpoint.asked) == 2
     assert (again["results"][0]["unscored"], passed(again)) == (0, 1.0)
     assert again["usage"]["requests"] == 8
 
 
-def test_too_many_failures_end_the_evaluation_with_their_reasons(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
-    endpoint.reply = lambda asked: (500, {"error": {"message": "broken"}})
+def test_too_many_failures_end_the_evaluation_with_their_reasons(endpoint: Evaluated) -> None:
+    endpoint.reply = lambda asked: failed(500, "broken")
     more = ("--tasks", 500, "--retries", 0, "--concurrency", 4)
-    done = invoke(FRAIL, endpoint.url, tmp_path / "out", *more)
+    done = endpoint.invoke(FRAIL, *more)
     assert done.exit_code == 1
     assert "could not be judged, more than verify.max_error_rate allows" in done.stderr
     assert "HTTP status 500: broken" in done.stderr
-    assert f"with --out {tmp_path / 'out'}" in done.stderr
+    assert f"with --out {endpoint.out}" in done.stderr
     assert len(endpoint.asked) < 60
 
 
 def test_a_verifier_that_failed_is_asked_again_and_the_server_is_not(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Evaluated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = tmp_path / "broken"
+    broken = endpoint.folder / "broken"
     broken.touch()
     monkeypatch.setenv("FRAIL_WHILE", str(broken))
-    endpoint.reply = right
+    endpoint.reply = index_of
     rate = ("--set", "verify.max_error_rate=1")
-    found = evaluate(FRAIL, endpoint.url, tmp_path / "out", *rate)
+    found = endpoint.evaluate(FRAIL, *rate)
     assert found["results"][0]["unscored"] == 2
     assert "the verifier is down" in next(iter(found["errors"]))
     broken.unlink()
     endpoint.asked.clear()
-    again = evaluate(FRAIL, endpoint.url, tmp_path / "out", *rate)
+    again = endpoint.evaluate(FRAIL, *rate)
     assert endpoint.asked == []
     assert (again["results"][0]["unscored"], passed(again)) == (0, 1.0)
     assert again["usage"] == found["usage"]
 
 
-def test_a_refusal_of_a_neutral_text_is_one_of_the_settings(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
+def test_a_refusal_of_a_neutral_text_is_one_of_the_settings(endpoint: Evaluated) -> None:
     """A limit of tokens that the model does not know would otherwise look like answers of 0."""
-    endpoint.reply = lambda asked: (400, {"error": {"message": "stop: list is too long"}})
-    done = invoke(FRAIL, endpoint.url, tmp_path / "out", "--stop", "a", "--stop", "b")
+    endpoint.reply = lambda asked: failed(400, "stop: list is too long")
+    done = endpoint.invoke(FRAIL, "--stop", "a", "--stop", "b")
     assert done.exit_code == 2
     assert "refuses the request: HTTP status 400: stop: list is too long" in done.stderr
-    assert not (tmp_path / "out" / "attempts.jsonl").exists()
+    assert not (endpoint.out / "attempts.jsonl").exists()
 
 
 def test_a_dialogue_that_outgrows_the_context_ends_with_the_turn_before(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: Evaluated,
 ) -> None:
     def reply(asked: dict[str, Any]) -> Any:
         if len(asked["messages"]) > 7:
-            return 400, {"error": {"message": "the prompt exceeds the context size"}}
-        return 200, chat(says("0"))
+            return failed(400, "the prompt exceeds the context size")
+        return "0"
 
     endpoint.reply = reply
-    found = evaluate(GUESS, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
+    found = endpoint.evaluate(GUESS, "--tasks", 1, "--samples", 1)
     (result,) = found["results"]
     assert (result["refused"], "unasked" in result) == ({"context": 1}, False)
-    (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
+    (line,) = endpoint.lines()
     assert (line["finish"], line["reply_dropped"]) == ("length", True)
     assert [m["role"] for m in line["messages"]] == ["assistant"]
 
 
-def test_a_pause_that_the_server_asks_for_is_kept_by_all_requests(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
+def test_a_pause_that_the_server_asks_for_is_kept_by_all_requests(endpoint: Evaluated) -> None:
     times: list[float] = []
-
-    def busy(handler: Any) -> None:
-        handler.send_response(429)
-        handler.send_header("Retry-After", "0.3")
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
 
     def reply(asked: dict[str, Any]) -> Any:
         times.append(time.monotonic())
-        return busy if len(times) == 1 else (200, chat(says("1")))
+        return (429, b"", {"Retry-After": "0.3"}) if len(times) == 1 else "1"
 
     endpoint.reply = reply
-    evaluate(FRAIL, endpoint.url, tmp_path / "out", "--concurrency", 1)
+    endpoint.evaluate(FRAIL, "--concurrency", 1)
     assert len(times) == 9
     assert times[1] - times[0] >= 0.29
 
 
-def test_requests_begin_evenly_spaced(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_requests_begin_evenly_spaced(endpoint: Evaluated) -> None:
     times: list[float] = []
 
     def reply(asked: dict[str, Any]) -> Any:
         times.append(time.monotonic())
-        return 200, chat(says("1"))
+        return "1"
 
     endpoint.reply = reply
-    evaluate(FRAIL, endpoint.url, tmp_path / "out", "--per-minute", 1200)
+    endpoint.evaluate(FRAIL, "--per-minute", 1200)
     assert times[-1] - times[0] >= 0.3
 
 
 @pytest.mark.slow
-def test_an_interrupted_evaluation_says_how_to_go_on(tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_says_how_to_go_on(endpoint: Evaluated) -> None:
     """Attempts that were started end, and are printed; the rest is made by the next call."""
     script = scripted(GUESS, tasks=40, samples=1, turns=half_right)
     counts = ("--tasks", 40, "--samples", 1, "--concurrency", 2)
-    out = tmp_path / "out"
-    with serving(script, tmp_path / "server", seconds=0.05) as server:
-        process = begin(GUESS, server.url, out, *counts)
-        while count_lines(out) < 2:
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        found = results(process, status=130)
-        assert not found["complete"]
-        made = found["results"][0]["attempts"]
-        assert 2 <= made == count_lines(out) < 40
-        assert f"Continue with the same command and --out {out}" in found["remarks"]
-        whole = evaluate(GUESS, server.url, out, *counts)
-        assert set(server.answered().values()) == {1}
+    answered = endpoint.follow(script, seconds=0.05)
+    process = endpoint.begin(GUESS, *counts)
+    while len(endpoint.lines()) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    found = results(process, status=130)
+    assert not found["complete"]
+    made = found["results"][0]["attempts"]
+    assert 2 <= made == len(endpoint.lines()) < 40
+    assert f"Continue with the same command and --out {endpoint.out}" in found["remarks"]
+    whole = endpoint.evaluate(GUESS, *counts)
+    assert set(answered.values()) == {1}
     assert whole["results"][0]["attempts"] == 40
 
 
-def test_a_stop_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
-    with serving({}, tmp_path / "server", "busy", seconds=0.05) as server:
-        url = server.url
-    process = begin(FRAIL, url, tmp_path / "out", "--retries", 1000, code="import time\n")
-    while not (tmp_path / "out" / "evaluation.json").exists():
+def test_a_stop_does_not_wait_for_a_server_that_is_away(endpoint: Evaluated) -> None:
+    endpoint.stop()
+    process = endpoint.begin(FRAIL, "--retries", 1000)
+    while not (endpoint.out / "evaluation.json").exists():
         time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
@@ -270,33 +245,29 @@ def test_a_stop_does_not_wait_for_a_server_that_is_away(tmp_path: Path) -> None:
     assert found["results"][0]["attempts"] == 0
 
 
-def test_lines_that_a_kill_or_an_accident_damaged_are_made_again(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    found = evaluate(FRAIL, endpoint.url, out)
-    lines = (out / "attempts.jsonl").read_bytes().splitlines(keepends=True)
+def test_lines_that_a_kill_or_an_accident_damaged_are_made_again(endpoint: Evaluated) -> None:
+    file = endpoint.out / "attempts.jsonl"
+    found = endpoint.evaluate(FRAIL)
+    lines = file.read_bytes().splitlines(keepends=True)
     broken = b'{"key": 7, "verdict": null}\n' + b"".join(lines[:6]) + b"\xff\n" + lines[6][:50]
-    (out / "attempts.jsonl").write_bytes(broken)
+    file.write_bytes(broken)
     endpoint.asked.clear()
-    done = invoke(FRAIL, endpoint.url, out)
+    done = endpoint.invoke(FRAIL)
     assert done.exit_code == 0, done.output
     assert "3 lines of it could not be read" in done.stderr
     assert len(endpoint.asked) == 2
     assert json.loads(done.stdout)["results"] == found["results"]
-    assert count_lines(out) == 8
+    assert len(endpoint.lines()) == 8
 
 
 @pytest.mark.slow
-def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
-    script = scripted(GUESS, tasks=4, samples=2)
-    out = tmp_path / "out"
-    with serving(script, tmp_path / "server", seconds=1.5) as server:
-        process = begin(GUESS, server.url, out, "--tasks", 4, "--samples", 2)
-        while not (out / "evaluation.json").exists():
-            assert process.poll() is None
-            time.sleep(0.02)
-        done = invoke(GUESS, server.url, out)
-        assert done.exit_code == 2
-        assert "another process is writing" in done.output
-        assert results(process)["complete"]
+def test_one_process_at_a_time_writes_a_folder(endpoint: Evaluated) -> None:
+    endpoint.follow(scripted(GUESS, tasks=4, samples=2), seconds=1.5)
+    process = endpoint.begin(GUESS, "--tasks", 4, "--samples", 2)
+    while not (endpoint.out / "evaluation.json").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    done = endpoint.invoke(GUESS)
+    assert done.exit_code == 2
+    assert "another process is writing" in done.output
+    assert results(process)["complete"]

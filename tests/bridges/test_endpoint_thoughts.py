@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from grpo_core import Verdict
-from grpo_core.bridges.endpoint.chat import ChatTurn, read_turn
 from grpo_core.cli.app import app
-from grpo_core.runs.lines import read_lines
 
-from ..plugins.endpoint import Endpoint
-from .evaluated import FRAIL, GUESS, HERE, chat, evaluate, index_of, invoke, passed
+from ..plugins.endpoint import choice
+from .evaluated import AGENT, FRAIL, GUESS, PONDERED, Evaluated, index_of, passed
+from .test_endpoint_chat import turn
 
 pytestmark = pytest.mark.usefixtures("quick")
-PONDERED = f"{HERE / 'chat_envs.py'}:Pondered"
-
-
-def turn(
-    message: dict[str, Any],
-    finish: str = "stop",
-    usage: dict[str, Any] | None = None,
-    *,
-    has_tools: bool = False,
-) -> ChatTurn:
-    value = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
-    return read_turn(value, has_tools=has_tools)
 
 
 def silent(**fields: Any) -> dict[str, Any]:
@@ -98,9 +84,9 @@ def test_what_holds_no_thoughts_is_read_as_none(fields: dict[str, Any]) -> None:
 def test_the_reason_is_known_for_which_an_answer_has_no_text(
     message: dict[str, Any], finish: str, usage: Any, why: str | None
 ) -> None:
-    assert turn(message, finish, usage).no_text == why
+    assert turn(message, finish, usage, has_tools=False).no_text == why
     if why == "calls":
-        assert turn(message, finish, usage, has_tools=True).no_text is None
+        assert turn(message, finish, usage).no_text is None
 
 
 @pytest.mark.parametrize(
@@ -121,30 +107,30 @@ def test_tokens_of_thoughts_count_as_written_however_a_server_counts_them(
 
 @pytest.mark.slow
 def test_an_evaluation_whose_answers_are_all_thoughts_says_so_and_keeps_them(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: Evaluated,
 ) -> None:
     """What is judged is the content, also by a worker; the field that holds the rest is named."""
-    endpoint.reply = lambda asked: (200, chat(silent(reasoning_content="so 3")))
-    done = invoke(PONDERED, endpoint.url, tmp_path / "out")
+    endpoint.reply = lambda asked: choice(None, reasoning_content="so 3")
+    done = endpoint.invoke(PONDERED)
     assert done.exit_code == 0, done.output
     said = "8 of 8 answers have no text; the server puts it into reasoning_content"
     assert said in done.stderr
     assert "reasoning parser" in done.stderr
-    found = evaluate(PONDERED, endpoint.url, tmp_path / "out")  # read from the folder
+    found = endpoint.evaluate(PONDERED)  # read from the folder
     assert len(endpoint.asked) == 8
     assert found["results"][0]["no_text"] == {"thoughts": 8}
     assert found["remarks"][0].startswith(said)
     assert passed(found) == 0.0
-    for line in read_lines(tmp_path / "out" / "attempts.jsonl"):
+    for line in endpoint.lines():
         assert line["messages"] == [{"role": "assistant", "content": "", "thoughts": "so 3"}]
         assert line["verdict"]["answer"] == "so 3"
         assert line["thoughts_in"] == "reasoning_content"
 
 
-def test_the_table_counts_answers_without_text(endpoint: Endpoint, tmp_path: Path) -> None:
-    endpoint.reply = lambda asked: (200, chat(silent(), finish="length"))
-    words = ["--env", FRAIL, "--endpoint", endpoint.url, "--model-name", "any", "--tasks", "4"]
-    done = CliRunner().invoke(app, ["eval", *words, "--samples", "2", "--out", str(tmp_path / "o")])
+def test_the_table_counts_answers_without_text(endpoint: Evaluated) -> None:
+    endpoint.reply = lambda asked: choice(None, "length")
+    words = endpoint.words(FRAIL, "--tasks", 4, "--samples", 2)
+    done = CliRunner().invoke(app, [word for word in words if word != "--json"])
     assert done.exit_code == 0, done.output
     (row,) = [line for line in done.stdout.splitlines() if "answers without text" in line]
     assert row.split("│")[2].strip() == "8"
@@ -153,15 +139,15 @@ def test_the_table_counts_answers_without_text(endpoint: Endpoint, tmp_path: Pat
     )
 
 
-def test_each_cause_of_empty_answers_has_a_sentence(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_each_cause_of_empty_answers_has_a_sentence(endpoint: Evaluated) -> None:
     answers = {
-        "0": chat(silent(reasoning="hm"), finish="length"),
-        "1": chat(silent(refusal="I cannot.")),
-        "2": chat(silent(tool_calls=[{"function": {"name": "look"}}]), finish="tool_calls"),
-        "3": chat(silent()),
+        "0": choice(None, "length", reasoning="hm"),
+        "1": choice(None, refusal="I cannot."),
+        "2": choice(None, "tool_calls", tool_calls=[{"function": {"name": "look"}}]),
+        "3": choice(None),
     }
-    endpoint.reply = lambda asked: (200, answers[index_of(asked)])
-    found = evaluate(FRAIL, endpoint.url, tmp_path / "out")
+    endpoint.reply = lambda asked: answers[index_of(asked)]
+    found = endpoint.evaluate(FRAIL)
     assert found["results"][0]["no_text"] == {
         "thoughts_cut": 2, "refusal": 2, "calls": 2, "empty": 2,
     }  # fmt: skip
@@ -176,21 +162,17 @@ def test_each_cause_of_empty_answers_has_a_sentence(endpoint: Endpoint, tmp_path
     assert (passed(found), found["results"][0]["unscored"]) == (0.0, 0)
     refusals = [
         line["messages"][0]["content"]
-        for line in read_lines(tmp_path / "out" / "attempts.jsonl")
+        for line in endpoint.lines()
         if "refusal" in line.get("no_text", {})
     ]
     assert refusals == ["I cannot."] * 2
 
 
-def test_thoughts_of_each_turn_are_kept_and_not_sent_back(
-    endpoint: Endpoint, tmp_path: Path
-) -> None:
-    endpoint.reply = lambda asked: (
-        200, chat(silent(content="0", reasoning=f"after {len(asked['messages'])}")),
-    )  # fmt: skip
-    found = evaluate(GUESS, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
+def test_thoughts_of_each_turn_are_kept_and_not_sent_back(endpoint: Evaluated) -> None:
+    endpoint.reply = lambda asked: choice("0", reasoning=f"after {len(asked['messages'])}")
+    found = endpoint.evaluate(GUESS, "--tasks", 1, "--samples", 1)
     assert found["remarks"] == []
-    (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
+    (line,) = endpoint.lines()
     mine = [message for message in line["messages"] if message["role"] == "assistant"]
     sizes = [len(asked["messages"]) for asked in endpoint.asked]
     assert len(sizes) > 1
@@ -202,74 +184,66 @@ def test_thoughts_of_each_turn_are_kept_and_not_sent_back(
     )
 
 
-def test_thoughts_that_stand_in_an_answer_are_split_off(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_thoughts_that_stand_in_an_answer_are_split_off(endpoint: Evaluated) -> None:
     """As where a server runs without a reasoning parser; the verdict is of what follows them."""
-    endpoint.reply = lambda asked: (
-        200, chat(silent(content=f"<think>\nso {index_of(asked)}\n</think>\n\n{index_of(asked)}")),
-    )  # fmt: skip
-    found = evaluate(f"{PONDERED}Elsewhere", endpoint.url, tmp_path / "out")
+    endpoint.reply = lambda asked: f"<think>\nso {index_of(asked)}\n</think>\n\n{index_of(asked)}"
+    found = endpoint.evaluate(f"{PONDERED}Elsewhere")
     assert (passed(found), found["remarks"]) == (1.0, [])
-    for line in read_lines(tmp_path / "out" / "attempts.jsonl"):
+    for line in endpoint.lines():
         (message,) = line["messages"]
         assert message["thoughts"] == line["verdict"]["answer"] == f"so {message['content']}"
         assert message["thought_marks"] == ["<think>\n", "\n</think>\n\n"]
-    evaluate(f"{PONDERED}Elsewhere", endpoint.url, tmp_path / "out")
+    endpoint.evaluate(f"{PONDERED}Elsewhere")
     assert len(endpoint.asked) == 8
 
 
-def test_a_thought_that_takes_all_tokens_is_reported(endpoint: Endpoint, tmp_path: Path) -> None:
-    endpoint.reply = lambda asked: (200, chat(silent(content="<think>hm"), finish="length"))
-    found = evaluate(PONDERED, endpoint.url, tmp_path / "out")
+def test_a_thought_that_takes_all_tokens_is_reported(endpoint: Evaluated) -> None:
+    endpoint.reply = lambda asked: choice("<think>hm", "length")
+    found = endpoint.evaluate(PONDERED)
     assert found["results"][0]["no_text"] == {"thoughts_cut": 8}
     assert "their thoughts took all tokens" in found["remarks"][0]
-    for line in read_lines(tmp_path / "out" / "attempts.jsonl"):
+    for line in endpoint.lines():
         note = line["verdict"]["rewards"]["reward"]["note"]
         assert note.startswith("the turn holds only thoughts, which are never closed by </think>")
 
 
-def test_the_tags_are_those_of_the_setting(endpoint: Endpoint, tmp_path: Path) -> None:
-    endpoint.reply = lambda asked: (
-        200, chat(silent(content=f"[THINK]hm[/THINK]{index_of(asked)}")),
-    )  # fmt: skip
+def test_the_tags_are_those_of_the_setting(endpoint: Evaluated) -> None:
+    endpoint.reply = lambda asked: f"[THINK]hm[/THINK]{index_of(asked)}"
     setting = ("--set", "model.thought_tags=[THINK],[/THINK]")
-    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "one", *setting)) == 1.0
-    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "two")) == 0.0
+    assert passed(endpoint.evaluate(PONDERED, *setting, out="one")) == 1.0
+    assert passed(endpoint.evaluate(PONDERED, out="two")) == 0.0
     none = ("--set", "model.thought_tags=")
-    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "three", *none)) == 0.0
-    done = invoke(PONDERED, endpoint.url, tmp_path / "one")
+    assert passed(endpoint.evaluate(PONDERED, *none, out="three")) == 0.0
+    done = endpoint.invoke(PONDERED, out="one")
     assert done.exit_code != 0
     assert "thought_tags was" in f"{done.output} {done.exception}"
 
 
 def test_an_agent_gets_the_thoughts_apart_and_the_server_as_it_wrote_them(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: Evaluated,
 ) -> None:
-    def reply(asked: dict[str, Any]) -> Any:
-        place = len(asked["messages"]) // 2
-        words = ("wrong", "right", "end")[place]
-        return 200, chat(silent(content=f"<think>thought {place}</think>\n{words}"))
-
-    endpoint.reply = reply
-    agent = f"{HERE.parent / 'core' / 'agent_envs.py'}:Asking"
-    evaluate(agent, endpoint.url, tmp_path / "out", "--tasks", 1, "--samples", 1)
-    (line,) = read_lines(tmp_path / "out" / "attempts.jsonl")
-    said = [m for m in line["messages"] if m["role"] == "assistant"]
-    assert [m["content"] for m in said] == ["wrong", "right", "end"]
-    assert [m["thoughts"] for m in said] == ["thought 0", "thought 1", "thought 2"]
+    words = ("wrong", "right", "end")
+    said = [f"<think>thought {place}</think>\n{word}" for place, word in enumerate(words)]
+    endpoint.reply = lambda asked: said[len(asked["messages"]) // 2]
+    endpoint.evaluate(AGENT, "--tasks", 1, "--samples", 1)
+    (line,) = endpoint.lines()
+    mine = [m for m in line["messages"] if m["role"] == "assistant"]
+    assert [m["content"] for m in mine] == list(words)
+    assert [m["thoughts"] for m in mine] == ["thought 0", "thought 1", "thought 2"]
     sent = [m["content"] for m in endpoint.asked[-1]["messages"] if m["role"] == "assistant"]
-    assert sent == ["<think>thought 0</think>\nwrong", "<think>thought 1</think>\nright"]
+    assert sent == said[:2]
 
 
 def test_attempts_of_an_older_version_are_split_before_they_are_judged_again(
-    endpoint: Endpoint, tmp_path: Path
+    endpoint: Evaluated,
 ) -> None:
-    endpoint.reply = lambda asked: (200, chat(silent(content=index_of(asked))))
-    evaluate(PONDERED, endpoint.url, tmp_path / "out")
-    file = tmp_path / "out" / "attempts.jsonl"
-    lines = list(read_lines(file))
+    endpoint.reply = index_of
+    endpoint.evaluate(PONDERED)
+    file = endpoint.out / "attempts.jsonl"
+    lines = endpoint.lines()
     for line in lines:
         line["messages"][0]["content"] = f"<think>hm</think>{line['messages'][0]['content']}"
         line["verdict"] = Verdict.failed("the judge was away").to_json()
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert passed(evaluate(PONDERED, endpoint.url, tmp_path / "out")) == 1.0
+    assert passed(endpoint.evaluate(PONDERED)) == 1.0
     assert len(endpoint.asked) == 8

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import random
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from grpo_judge.llm import LLM
-from grpo_judge.llm_config import LLMConfig
-
-from .endpoint import answered
+from .endpoint import Endpoint, Reply, broken_off, choice, closed, failed, good
 
 TEXT = re.compile(r"<<TEXT \w+>>\n(.*)\n<<END", re.DOTALL)
 RIGHT = 7
@@ -49,128 +44,56 @@ class Weather:
     """Longest text in characters; others are refused by name."""
 
 
-@dataclass
-class Server:
-    """An OpenAI-compatible server of its own event loop and thread; `with` starts and ends it."""
+class Server(Endpoint):
+    """An endpoint with a weather, which hostile texts do harm."""
 
-    weather: Weather = field(default_factory=Weather)
-    seed: int = 0
-    calls: int = 0
-    limited: int = 0
-    harmed: int = 0
-    """Number of calls that failed because of their text."""
+    def __init__(self, weather: Weather) -> None:
+        super().__init__()
+        self.weather, self.reply = weather, self._answer
+        self._rng, self._lock, self._calls = random.Random(0), threading.Lock(), 0
+        self._started_at = self._filled_at = time.monotonic()
+        self._tokens, self._down_until = float(weather.burst), 0.0
 
-    def __enter__(self) -> Server:
-        self._rng = random.Random(self.seed)
-        self._tokens, self._filled_at = float(self.weather.burst), time.monotonic()
-        self._down_until = 0.0
-        self._loop = asyncio.new_event_loop()
-        ready = threading.Event()
-
-        async def serve() -> None:
-            self._stop = asyncio.Event()
-            server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=1000)
-            self.port = server.sockets[0].getsockname()[1]
-            self._started_at = time.monotonic()
-            ready.set()
-            await self._stop.wait()
-            server.close()
-            handlers = asyncio.all_tasks() - {asyncio.current_task()}
-            for handler in handlers:
-                handler.cancel()
-            await asyncio.gather(*handlers, return_exceptions=True)
-
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(serve()))
-        self._thread.start()
-        ready.wait()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-    def judge(self, **settings: Any) -> LLM:
-        return LLM(
-            LLMConfig(
-                model="any",
-                base_url=f"http://127.0.0.1:{self.port}/v1",
-                key="",
-                timeout_seconds=settings.pop("timeout_seconds", 1.0),
-                **settings,
-            )
-        )
-
-    async def _connection(self, reader: Any, writer: Any) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(re.search(rb"content-length: (\d+)", head.lower())[1])
-                asked = json.loads(await reader.readexactly(length))
-                if not await self._answer(asked, writer):
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def _answer(self, asked: dict[str, Any], writer: Any) -> bool:
-        """Write the answer; return whether the connection stays open."""
-        weather, now = self.weather, time.monotonic()
-        self.calls += 1
+    def _answer(self, asked: dict[str, Any]) -> Reply:
+        weather, rng = self.weather, self._rng
         text = TEXT.search(asked["messages"][1]["content"])[1]
+        with self._lock:
+            if reply := self._refused():
+                return reply
+        if "please crash now" in text:
+            self._down_until = time.monotonic() + 0.05
+            return closed
+        if "answer without a grade" in text:
+            return choice("I would rather not.")
+        if "something that is refused" in text:
+            return choice("", "content_filter")
+        time.sleep(weather.seconds_per_1000 * len(text) / 1000)
+        if rng.random() < weather.slow:
+            time.sleep(3)
+        if rng.random() < weather.cut_off:
+            return broken_off
+        if len(text) > weather.longest:
+            return failed(400, "This model's maximum context length is 8192 tokens.")
+        if weather.thoughts_per_char * len(text) >= (asked.get("max_tokens") or 10**9):
+            return choice(None, "length")
+        return choice(good(RIGHT))
+
+    def _refused(self) -> Reply | None:
+        """What a call gets in place of an answer, whatever its text."""
+        weather, now = self.weather, time.monotonic()
+        self._calls += 1
+        pause = {"Retry-After": weather.retry_after} if weather.retry_after else {}
         cycle = weather.up_seconds + weather.down_seconds
         restarts = weather.up_seconds and (now - self._started_at) % cycle > weather.up_seconds
         if restarts or now < self._down_until:
-            return False
+            return closed
         if weather.per_second:
             filled = self._tokens + (now - self._filled_at) * weather.per_second
             self._tokens, self._filled_at = min(weather.burst, filled), now
             if self._tokens < 1:
-                self.limited += 1
-                return self._write(writer, 429, {"error": {"message": "Rate limit reached"}})
+                return *failed(429, "Rate limit reached"), pause
             self._tokens -= 1
         of, fail, status = weather.every
-        if of and self.calls % of < fail:
-            return self._write(writer, status, {"error": {"message": "no"}}, is_pause=status == 429)
-        if self._rng.random() < weather.chance:
-            return self._write(writer, 500, {"error": {"message": "internal"}}, is_pause=False)
-        if (harm := self._harm(text, writer)) is not None:
-            self.harmed += 1
-            return harm
-        await asyncio.sleep(weather.seconds_per_1000 * len(text) / 1000)
-        if self._rng.random() < weather.slow:
-            await asyncio.sleep(3)
-        if self._rng.random() < weather.cut_off:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
-            return False
-        if len(text) > weather.longest:
-            message = "This model's maximum context length is 8192 tokens."
-            return self._write(writer, 400, {"error": {"message": message}}, is_pause=False)
-        limit = asked.get("max_tokens") or 10**9
-        if weather.thoughts_per_char * len(text) >= limit:
-            return self._write(writer, 200, _choice(None, "length"))
-        return self._write(writer, 200, _choice(json.dumps({"score": RIGHT, "reason": "so"})))
-
-    def _harm(self, text: str, writer: Any) -> bool | None:
-        """Do what a hostile text makes a server do; None for an honest one."""
-        if "please crash now" in text:
-            self._down_until = time.monotonic() + 0.05
-            return False
-        if "answer without a grade" in text:
-            return self._write(writer, 200, _choice("I would rather not."))
-        if "something that is refused" in text:
-            return self._write(writer, 200, _choice("", "content_filter"))
-        return None
-
-    def _write(self, writer: Any, status: int, body: Any, *, is_pause: bool = True) -> bool:
-        data = json.dumps(body).encode()
-        pause = self.weather.retry_after if status == 429 and is_pause else None
-        more = f"Retry-After: {pause}\r\n" if pause else ""
-        head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n{more}\r\n"
-        writer.write(head.encode() + data)
-        return True
-
-
-def _choice(content: str | None, finish: str = "stop") -> dict[str, Any]:
-    message = {"role": "assistant", "content": content}
-    choice = {"index": 0, "finish_reason": finish, "message": message}
-    return {**answered(""), "choices": [choice]}
+        if of and self._calls % of < fail:
+            return *failed(status, "no"), pause if status == 429 else {}
+        return failed(500, "internal") if self._rng.random() < weather.chance else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,6 +24,7 @@ from grpo_core.protocol.endpoint import (
 from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.server import HttpEndpoint
 
+CHAT = "/v1/chat/completions"
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -94,6 +96,25 @@ class Served:
         base = access.base_url.removesuffix("/v1")
         given = {"authorization": f"Bearer {access.key}", **headers}
         return httpx.Client(base_url=base, headers=given, timeout=30)
+
+
+def raw(access: Access) -> socket.socket:
+    """A connection on which a test writes bytes of its own."""
+    host, _, port = access.base_url.removeprefix("http://").removesuffix("/v1").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.settimeout(20)
+    return connection
+
+
+def post(access: Access, body: bytes, *headers: str) -> bytes:
+    """A request as bytes."""
+    lines = [
+        f"POST {CHAT} HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: Bearer {access.key}",
+        *(headers or (f"Content-Length: {len(body)}",)),
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def openai_client(access: Access, **options: Any) -> openai.OpenAI:

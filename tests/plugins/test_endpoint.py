@@ -21,13 +21,11 @@ from grpo_core import ConfigError, GrpoError, Message, ToolCall, UserError
 from grpo_core.config.settings import EndpointConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
-from grpo_core.protocol.endpoint import Access, CompletionRequest, RefusedRequestError
+from grpo_core.protocol.endpoint import CompletionRequest, RefusedRequestError
 from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.server import HttpEndpoint
 
-from .served import HELLO, Fake, answer, openai_client, served, until
-
-CHAT = "/v1/chat/completions"
+from .served import CHAT, HELLO, Fake, answer, openai_client, post, raw, served, until
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
@@ -43,14 +41,6 @@ async def for_ever(request: CompletionRequest | None = None) -> Any:
     await asyncio.Event().wait()
 
 
-def raw(access: Access) -> socket.socket:
-    """A connection on which a test writes bytes of its own."""
-    host, _, port = access.base_url.removeprefix("http://").removesuffix("/v1").partition(":")
-    connection = socket.create_connection((host, int(port)), timeout=20)
-    connection.settimeout(20)
-    return connection
-
-
 def is_cut_off(connection: socket.socket, part: bytes, *, most: int = 100) -> bool:
     """Whether the server ends the connection while parts are sent."""
     for _ in range(most):
@@ -64,17 +54,6 @@ def is_cut_off(connection: socket.socket, part: bytes, *, most: int = 100) -> bo
         except OSError:
             return True
     return False
-
-
-def post(access: Access, body: bytes, *headers: str) -> bytes:
-    """A request as bytes."""
-    lines = [
-        f"POST {CHAT} HTTP/1.1",
-        "Host: localhost",
-        f"Authorization: Bearer {access.key}",
-        *(headers or (f"Content-Length: {len(body)}",)),
-    ]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 # What reaches a completer.
@@ -160,6 +139,16 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format.json_schema.schema", "it is missing"),
     ({"n": 200}, "n", "200 completions were asked for, and this server gives 128 at most"),
     ({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}, "a", "and 2 more"),
+    ({"presence_penalty": -1}, "presence_penalty", "^presence_penalty"),
+    ({"logit_bias": {"5": 10}}, "logit_bias", "^logit_bias"),
+    ({"parallel_tool_calls": False}, "parallel_tool_calls", "^parallel_tool_calls"),
+    ({"reasoning_effort": "high"}, "reasoning_effort", "^reasoning_effort"),
+    ({"modalities": ["audio"]}, "modalities", "^modalities"),
+    ({"service_tier": "flex"}, "service_tier", "^service_tier"),
+    ({"store": True}, "store", "^store"),
+    ({"tool_choice": "required"}, "tool_choice", "^tool_choice"),
+    ({"web_search_options": {}}, "web_search_options", "^web_search_options"),
+    ({"functions": []}, "functions", "^functions"),
 ]  # fmt: skip
 
 

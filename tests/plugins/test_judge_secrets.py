@@ -17,7 +17,7 @@ from grpo_core.calls.redaction import REDACTED, Redactor
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 
-from .endpoint import Endpoint, answered, judged
+from .endpoint import Endpoint, choice, failed, judged
 
 KEYS = ("sk-very-secret-1234567890", "qwertyuiop/with+signs=", 'quote"and\\backslash')
 
@@ -26,28 +26,17 @@ def echo(where: str, header: str) -> Any:
     """What an endpoint answers that repeats the request's headers."""
     key = header.removeprefix("Bearer ")
     text = f"your headers were: Authorization: {header} (x-api-key: {key}) {key}"
-    message = {"role": "assistant", "content": None}
     return {
-        "error": (400, {"error": {"message": text, "code": "bad"}}),
-        "headers": (
-            500,
-            {"headers": {"authorization": header}, "key": key},
-        ),
+        "error": failed(400, text, code="bad"),
+        "headers": (500, {"headers": {"authorization": header}, "key": key}),
         "text": (502, text.encode()),
         "malformed": (200, ("x" * 85 + text).encode()),
         "list": (200, [header, text]),
         "no grade": text,
-        "refusal": (200, {**answered(""), "choices": [{"message": {**message, "refusal": text}}]}),
+        "refusal": choice(None, refusal=text),
         "reason": json.dumps({"score": 5, "reason": text}),
-        "redirect": lambda handler: redirect(handler, f"http://me:{key}@h/?api_key={key}"),
+        "redirect": (307, b"", {"Location": f"http://me:{key}@h/?api_key={key}"}),
     }[where]
-
-
-def redirect(handler: BaseHTTPRequestHandler, to: str) -> None:
-    handler.send_response(307)
-    handler.send_header("Location", to)
-    handler.send_header("Content-Length", "0")
-    handler.end_headers()
 
 
 @pytest.mark.sampled(3)
@@ -72,11 +61,8 @@ def test_an_endpoint_that_echoes_headers_puts_no_key_into_any_text(
     with caplog.at_level(logging.DEBUG, logger="grpo_judge"):
         (judgement,) = judged(judge, "hello")
     assert endpoint.keys[0] == f"Bearer {key}"
-    shown = [
-        judgement.error or judgement.explanation,
-        repr(judgement),
-        *(record.getMessage() for record in caplog.records),
-    ]
+    shown = [judgement.error or judgement.explanation, repr(judgement)]
+    shown += [record.getMessage() for record in caplog.records]
     shown.append(cache.read_bytes().decode("latin-1"))
     # What the endpoint rejects without naming the text is an error; what repeats for it alone is 0.
     blamed = not everywhere and where not in ("error", "redirect")
@@ -136,10 +122,7 @@ def test_known_secrets_are_redacted_in_each_of_their_forms_and_before_a_text_is_
         ({"key": ""}, "name of a variable, never the key itself"),
         ({"key": "MY_KEY"}, "MY_KEY: it holds a space, a line break"),
         ({"key": "NOT_SET"}, "NOT_SET"),
-        (
-            {"base_url": "http://host/v1", "key": "sk-hunter2"},
-            "name of a variable, never the key itself",
-        ),
+        ({"base_url": "http://host/v1", "key": "sk-hunter2"}, "name of a variable, never the key"),
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds"),
         ({"patience_seconds": -1}, "patience_seconds"),

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from grpo_core import JudgeRequest, Verdict
+from grpo_core import Verdict
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from ..train.tiny import save_tiny
+from .endpoint import judged
 from .judge_server import RIGHT, Server, Weather
 
-WORDS = [
-    "the",
-    "of",
-    "story",
-    "small",
-    "river",
-    "bird",
-    "walked",
-    "under",
-    "light",
-    "never",
-    "old",
-    "stone",
-    "green",
-    "told",
-    "quiet",
-]
+WORDS = words("the of story small river bird walked under light never old stone green told quiet")
 WEATHERS = {
     "a rate of 50 a second": Weather(per_second=50),
     "bursts of 30": Weather(per_second=50, burst=30),
@@ -71,21 +55,10 @@ def honest_texts(count: int) -> list[str]:
     return [text_of(int(20 * 1000 ** (n / (count - 1))), rng) for n in range(count)]
 
 
-def judgements(server: Server, texts: list[str], **settings: Any) -> list[Any]:
-    async def judge() -> list[Any]:
-        llm = server.judge(**settings)
-        try:
-            return list(await llm.judge([JudgeRequest(text, context="Say.") for text in texts]))
-        finally:
-            await llm.close()
-
-    return asyncio.run(judge())
-
-
 def assert_right_or_error(weather: Weather, count: int) -> int:
     """Return how many of the texts are errors; none may have another score than the right one."""
     with Server(weather) as server:
-        found = judgements(server, honest_texts(count), timeout_seconds=0.6, retries=2)
+        found = judged(server.judge(timeout_seconds=0.6, retries=2), *honest_texts(count))
     scores = {judgement.score for judgement in found if judgement.error is None}
     assert scores <= {RIGHT / 10}
     return sum(judgement.error is not None for judgement in found)
@@ -106,7 +79,8 @@ def test_three_hundred_honest_texts_are_graded_rightly_or_errors() -> None:
 
 def test_an_answer_that_is_cut_at_the_bound_is_an_error_that_names_the_setting() -> None:
     with Server(Weather(thoughts_per_char=1.0)) as server:
-        short, long = judgements(server, ["a b", text_of(900, random.Random(0))], most_tokens=800)
+        judge = server.judge(most_tokens=800, timeout_seconds=1.0)
+        short, long = judged(judge, "a b", text_of(900, random.Random(0)))
     assert (short.score, short.error) == (0.7, None)
     assert "most_tokens=800" in long.error
 
@@ -120,7 +94,7 @@ def test_hostile_texts_on_a_healthy_server_get_0_and_no_error(count: int) -> Non
         length = 50 + 5 * number if harm else 13_000
         texts.append(f"Number {number}. {harm} {text_of(length, rng)}")
     with Server(Weather(longest=12_000)) as server:
-        found = judgements(server, texts, retries=1)
+        found = judged(server.judge(retries=1, timeout_seconds=1.0), *texts)
     assert [(judgement.score, judgement.error) for judgement in found] == [(0.0, None)] * count
 
 
@@ -161,10 +135,7 @@ def test_a_run_reports_errors_and_never_pays_0(
     model = save_tiny(tmp_path / "model")
     (tmp_path / "poems.py").write_text(ENVIRONMENT)
     with Server(weather) as server:
-        settings = {
-            "model": "any", "base_url": f"http://127.0.0.1:{server.port}/v1", "key": "",
-            "most_tokens": 400,
-        }  # fmt: skip
+        settings = {"model": "any", "base_url": server.url, "key": "", "most_tokens": 400}
         layer = {
             "environment": f"{tmp_path / 'poems.py'}:Poems", "steps": 3, "prompts_per_step": 2,
             "group_size": 4, "model": {"name": str(model)},
