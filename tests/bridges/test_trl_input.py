@@ -26,9 +26,9 @@ HERE = {"verify": {"isolation": "inline"}}
 ANSWER = [[{"role": "assistant", "content": "abcd"}]]
 
 
-def score(**changes: Any) -> Any:
-    """Score a row of the environment; `changes` replaces keywords of the call, None removes one."""
-    with opened(SPELLING, HERE) as env:
+def score(environment: str = SPELLING, **changes: Any) -> Any:
+    """Score a row of an environment; `changes` replaces keywords of the call, None removes one."""
+    with opened(environment, HERE) as env:
         row = dataset(env, "train", 1)[0]
         keywords = {"completions": ANSWER, "task_key": [row["task_key"]], **changes}
         given = {name: value for name, value in keywords.items() if value is not None}
@@ -60,20 +60,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: score(task_key=[key_of(SPELLING, {"env": {"shout": True}})]),
         "with the same settings",
     ),
-    "no rollout function": (lambda: dialogue_score(), "=grpo_core.bridges.trl.rollout_func"),
+    "no rollout function": (lambda: score(TALKING), "=grpo_core.bridges.trl.rollout_func"),
     "tasks without end": (lambda: rows(SPELLING, None), "say how many"),
     "too many tasks": (lambda: rows(SPELLING, 13, "eval"), "has 12 in its eval split"),
     "a dialogue after raw text": (lambda: rows(f"{FILE}:RawTalking", 1), "make the prompt a chat"),
     "gaps": (lambda: rows(f"{FILE}:Gaps", 1), "gaps for a masked language model"),
 }
-
-
-def dialogue_score() -> Any:
-    with opened(TALKING) as env:
-        row = dataset(env, "train", 1)[0]
-        return reward_functions(env)[0][0](
-            prompts=[row["prompt"]], completions=ANSWER, task_key=[row["task_key"]]
-        )
 
 
 @pytest.mark.sampled(2)

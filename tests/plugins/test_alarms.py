@@ -29,7 +29,6 @@ from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Task, 
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.events import AlarmRaised
 from grpo_core.protocol.types import Group
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -203,10 +202,6 @@ def watched(**options: Any) -> EnvironmentWatch:
     return EnvironmentWatch("simulated", chance=CHANCE, **options)
 
 
-def names(alarms: list[AlarmRaised]) -> set[tuple[str, str]]:
-    return {(alarm.name, alarm.subject) for alarm in alarms}
-
-
 @pytest.mark.slow
 def test_honest_runs_that_learn_raise_no_alarm():
     """15 simulated runs of 100 steps: reward and pass rate rise, entropy falls, lengths and references wander."""
@@ -247,12 +242,9 @@ def test_honest_runs_that_learn_raise_no_alarm():
 )
 def test_each_sign_is_an_alarm_soon_and_once(expected, after):
     rng, watch, began = random.Random(3), watched(), []
-    before = {
-        "reward": 0.3,
-        "passed": 0.3 if "passed" in after and expected[0] != REFERENCE else None,
-    }
-    if "audit" in after:
-        before["audit"] = 0.3
+    falls = "passed" in after and expected[0] != REFERENCE
+    before = {"reward": 0.3, "passed": 0.3 if falls else None}
+    before["audit"] = 0.3 if "audit" in after else None
     for step in range(1, 101):
         seen = simulated(step, rng, **(before if step <= 30 else after))
         alarms = watch.step(seen)
@@ -264,10 +256,8 @@ def test_each_sign_is_an_alarm_soon_and_once(expected, after):
                 seen, {str(i): -2 - fallen + rng.gauss(0, 0.05) for i in range(16)}
             )
         began += [(step, alarm) for alarm in alarms]
-    steps = [step for step, alarm in began if (alarm.name, alarm.subject) == expected]
-    assert len(steps) == 1
-    assert 30 < steps[0] <= 55
-    (alarm,) = (alarm for _, alarm in began if (alarm.name, alarm.subject) == expected)
+    ((step, alarm),) = (each for each in began if (each[1].name, each[1].subject) == expected)
+    assert 30 < step <= 55
     assert alarm.shown is not None
     assert alarm.values
     assert all(math.isfinite(value) for value in alarm.values.values())
@@ -355,9 +345,15 @@ def test_a_state_that_went_through_json_goes_on_as_the_original_does():
 # --- real runs
 
 
-def trained(folder: Path, settings: dict[str, Any], env: Any, **alarms: Any) -> Trainer:
-    config = build_config([{**settings, "eval": {"tasks": 4}, "alarms": alarms}])
-    trainer = Trainer(config, env, folder=folder, observer=Listener())
+def trained(
+    folder: Path,
+    settings: dict[str, Any],
+    env: Any,
+    observer: Observer | None = None,
+    **alarms: Any,
+) -> Trainer:
+    config = build_config([{"eval": {"tasks": 4}, **settings, "alarms": alarms}])
+    trainer = Trainer(config, env, folder=folder, observer=observer or Listener())
     trainer.run()
     return trainer
 
@@ -430,13 +426,8 @@ def test_observers_and_plugins_hear_of_an_alarm_once(settings, tmp_path, monkeyp
     install_plugin(site, "hearing", HEARS)
     monkeypatch.syspath_prepend(site)
     listener = Listener()
-    more = {"steps": 6, "eval": {"tasks": 0}, "alarms": {"every": 1}, "plugins": ["hearing"]}
-    Trainer(
-        build_config([{**settings, **more}]),
-        Hollow(),
-        folder=tmp_path / "run",
-        observer=listener,
-    ).run()
+    more = {"steps": 6, "eval": {"tasks": 0}, "plugins": ["hearing"]}
+    trained(tmp_path / "run", {**settings, **more}, Hollow(), listener, every=1)
     assert [title for title, _ in listener.alarms].count("canary paid (silence)") == 1
     silence = (1, "canary paid", "silence", "letters")
     assert sys.modules["plugin_hearing"].heard.count(silence) == 1
@@ -488,12 +479,7 @@ def test_a_killed_and_resumed_run_alarms_as_an_uninterrupted_one(settings, tmp_p
     whole = trained(tmp_path / "whole", config, Hollow(), every=2)
     folder = tmp_path / "killed"
     with killed(folder, step=5) as observer:
-        Trainer(
-            build_config([{**config, "eval": {"tasks": 4}, "alarms": {"every": 2}}]),
-            Hollow(),
-            folder=folder,
-            observer=observer,
-        ).run()
+        trained(folder, config, Hollow(), observer, every=2)
     resumed = Trainer.resumed(folder, Hollow())
     resumed.run()
     assert (folder / "alarms.jsonl").read_bytes() == (
@@ -503,13 +489,6 @@ def test_a_killed_and_resumed_run_alarms_as_an_uninterrupted_one(settings, tmp_p
     assert [[line.get(name) for name in names] for line in whole.folder.metric_lines()] == [
         [line.get(name) for name in names] for line in resumed.folder.metric_lines()
     ]
-
-
-def test_a_folder_of_an_older_version_has_no_alarms(settings, tmp_path):
-    folder = tmp_path / "run"
-    trained(folder, {**settings, "steps": 1}, Digits(), every=0)
-    assert not (folder / "alarms.jsonl").exists()
-    assert list(RunFolder.open(folder).alarm_lines()) == []
 
 
 def without_alarms(*, installed: bool) -> PluginHost:
@@ -529,6 +508,7 @@ def test_a_run_without_the_plugin_has_no_alarms(settings, tmp_path):
     assert trainer.folder.finished
     assert not [name for line in trainer.folder.metric_lines() for name in line if "alarms" in name]
     assert not (tmp_path / "run" / "alarms.jsonl").exists()
+    assert list(RunFolder.open(tmp_path / "run").alarm_lines()) == []
     assert not listener.alarms
 
 
@@ -544,12 +524,8 @@ def test_settings_of_alarms_without_the_plugin_are_one_message(
 ):
     def made(**alarms: Any) -> Trainer:
         host = without_alarms(installed=installed)
-        return Trainer(
-            build_config([{**settings, "alarms": alarms}]),
-            Letters(),
-            host=host,
-            folder=tmp_path / "run",
-        )
+        config = build_config([{**settings, "alarms": alarms}])
+        return Trainer(config, Letters(), host=host, folder=tmp_path / "run")
 
     with pytest.raises(ConfigError) as error:
         made(every=5, stop=True)

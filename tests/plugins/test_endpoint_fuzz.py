@@ -20,12 +20,9 @@ from grpo_core.train.run.serving import PolicyCompleter
 from grpo_endpoint.openapi import document
 
 from ..train.test_tool_formats import policy_of
-from .hostile_requests import exchanged, hostile
+from .hostile_requests import CHAT, USER, exchanged, hostile
 from .served import served
 from .served_policy import scripted_completer, tiny_actor
-
-CHAT = "/v1/chat/completions"
-USER = {"role": "user", "content": "Hello"}
 
 
 def is_as_documented(answer: Any, status: int) -> bool:
@@ -111,6 +108,7 @@ def storm(folder: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture)
     return statuses
 
 
+@pytest.mark.slow
 def test_hostile_requests_leave_an_honest_client_its_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,10 +16,8 @@ from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.train.run.serving import PolicyCompleter
 
 from .hostile_requests import exchanged
-from .served import HELLO, Fake, served
+from .served import CHAT, HELLO, Fake, served
 from .served_policy import tiny_actor
-
-CHAT = "/v1/chat/completions"
 
 
 @pytest.mark.parametrize("key", [None, ""])

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
-)
+from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from grpo_core import JudgeRequest
 from grpo_judge.contrast import NO_SCORE

@@ -38,7 +38,7 @@ from grpo_judge.scorer import Scorer, ScorerConfig
 from ..commandline import words
 from ..train.tiny import tiny_tokenizer
 from ..train.tokenizer_kinds import KINDS
-from .endpoint import Endpoint, good, is_probe, judged
+from .endpoint import Endpoint, failed, good, is_probe, judged
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 104, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0,
@@ -66,9 +66,8 @@ def test_a_scorer_gives_the_probability_of_its_good_class_in_any_batch(classifie
         judge = Scorer(ScorerConfig(model=str(classifier), **settings))
         return [judgement.score for judgement in judged(judge, *texts)]
 
-    found = [
-        scores(label=label, batch_size=size) for label, size in (("good", 2), ("1", 32), ("bad", 1))
-    ]
+    shapes = (("good", 2), ("1", 32), ("bad", 1))
+    found = [scores(label=label, batch_size=size) for label, size in shapes]
     assert found[0] == pytest.approx(found[1], abs=1e-6)
     assert [1 - score for score in found[2]] == pytest.approx(found[1], abs=1e-6)
     assert len({round(score, 6) for score in found[1]}) == 4
@@ -147,10 +146,9 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     mask = torch.cat([torch.ones(len(texts), 1, dtype=torch.long), batch["attention_mask"]], dim=1)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    labels = ids.masked_fill(mask == 0, -100)
     for _ in range(150):
-        loss = model(
-            input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)
-        ).loss
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -170,13 +168,8 @@ SAYINGS = {
 
 def fills(folder: Path, who: str, *candidates: str, **more: Any) -> list[Any]:
     judge = Likelihood(LikelihoodConfig(model=str(folder), **more))
-    asked = [
-        JudgeRequest(
-            c, context=f"The {who} says ", suffix=" and goes home.", reference=SAYINGS[who]
-        )
-        for c in candidates
-    ]
-    return list(asyncio.run(judge.judge(asked)))
+    gap = {"context": f"The {who} says ", "suffix": " and goes home.", "reference": SAYINGS[who]}
+    return list(asyncio.run(judge.judge([JudgeRequest(text, **gap) for text in candidates])))
 
 
 def test_the_reference_gets_1_and_what_is_less_likely_less_in_any_batch(
@@ -212,14 +205,8 @@ def test_guards_give_0_to_what_likelihood_would_reward(language_model: Path) -> 
 
 def test_a_gap_on_which_nothing_can_be_told_is_an_error(language_model: Path) -> None:
     judge = Likelihood(LikelihoodConfig(model=str(language_model)))
-    without, noise = asyncio.run(
-        judge.judge(
-            [
-                JudgeRequest("x", context="The "),
-                JudgeRequest("#@!$", context="The cow", suffix=" says a long", reference="#@!%"),
-            ]
-        )
-    )
+    asked = JudgeRequest("#@!$", context="The cow", suffix=" says a long", reference="#@!%")
+    without, noise = asyncio.run(judge.judge([JudgeRequest("x", context="The "), asked]))
     assert "needs a reference" in without.error
     assert "nothing can be told" in noise.error
 
@@ -260,10 +247,8 @@ def test_a_grade_becomes_a_score_with_its_reason_and_cost(endpoint: Endpoint) ->
     assert (found.detail["tokens_in"], found.detail["tokens_out"]) == (100, 20)
     assert found.detail["cost"] == pytest.approx((100 * 2 + 20 * 10) / 1e6)
     assert (judge.spent.calls, judge.spent.cost) == (1, pytest.approx(found.detail["cost"]))
-    assert endpoint.asked[0]["response_format"]["json_schema"]["schema"]["required"] == [
-        "score",
-        "reason",
-    ]
+    schema = endpoint.asked[0]["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == ["score", "reason"]
 
 
 def test_the_text_stands_between_marks_that_it_cannot_know(endpoint: Endpoint) -> None:
@@ -295,9 +280,7 @@ def test_the_median_of_several_votes_counts(endpoint: Endpoint) -> None:
 def test_a_call_that_fails_for_a_while_is_tried_again(
     endpoint: Endpoint, status: int, probes: int
 ) -> None:
-    endpoint.reply = lambda asked: (
-        good(6) if len(endpoint.asked) > 2 else (status, {"error": {"message": "later"}})
-    )
+    endpoint.reply = lambda asked: good(6) if len(endpoint.asked) > 2 else failed(status, "later")
     (found,) = judged(endpoint.judge(retries=3), "hello")
     assert (found.score, found.error) == (0.6, None)
     # A limit says nothing of the text, so that no neutral text is asked about.
@@ -305,13 +288,13 @@ def test_a_call_that_fails_for_a_while_is_tried_again(
 
 
 def test_an_endpoint_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: (500, {"error": {"message": "broken for good"}})
+    endpoint.reply = lambda asked: failed(500, "broken for good")
     (found,) = judged(endpoint.judge(retries=1, patience_seconds=1), "hello")
     assert "broken for good" in found.error
     # The text once; the neutral text at once, and after pauses of 0.1, 0.2, 0.4 and 0.3 s.
     assert 4 <= len(endpoint.asked) == len(endpoint.probes) + 1 <= 6
     endpoint.asked.clear()
-    endpoint.reply = lambda asked: (400, {"error": {"message": "no such model"}})
+    endpoint.reply = lambda asked: failed(400, "no such model")
     (found,) = judged(endpoint.judge(retries=5), "hello")
     assert "no such model" in found.error
     assert len(endpoint.asked) == 2  # what is wrong with every request is not waited for
@@ -334,9 +317,7 @@ def test_calls_keep_to_a_rate_and_to_a_number_at_once_from_the_first_on(endpoint
 
 def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: (
-        good(6)
-        if is_probe(asked) or len(endpoint.asked) > 6
-        else (503, {"error": {"message": "later"}})
+        good(6) if is_probe(asked) or len(endpoint.asked) > 6 else failed(503, "later")
     )
     started = time.monotonic()
     (found,) = judged(endpoint.judge(per_minute=300, retries=5), "hello")
@@ -347,9 +328,7 @@ def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> 
 def test_a_judge_may_be_asked_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
     judge = endpoint.judge(at_once=1, per_minute=60_000)
     for _ in range(3):
-        assert [judgement.error for judgement in judged(judge, "hello", "there", "you")] == [
-            None
-        ] * 3
+        assert {judgement.error for judgement in judged(judge, "hello", "there", "you")} == {None}
     asyncio.run(judge.close())
 
 
@@ -491,9 +470,6 @@ def test_environments_are_lent_the_judges_of_the_config(
 def test_an_environment_that_asks_a_judge_says_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match=r"judges\.default\.name"):
         Lender(PluginHost(), SandboxConfig()).services(Graded)
+    wrong = {"default": JudgeConfig(name="scorer", settings={"modle": "x"})}
     with pytest.raises(ConfigError, match=r"judges\.default\.settings\.modle.*did you mean"):
-        Lender(
-            PluginHost(),
-            SandboxConfig(),
-            {"default": JudgeConfig(name="scorer", settings={"modle": "x"})},
-        ).services(Graded)
+        Lender(PluginHost(), SandboxConfig(), wrong).services(Graded)

@@ -441,7 +441,7 @@ def test_folders_of_runs_that_were_killed_are_removed(fake: Fake) -> None:
 
 
 KILLED = """
-import asyncio, pickle, sys, os
+import asyncio, sys
 from pathlib import Path
 from grpo_core.protocol.sampler import ModelToSample
 from grpo_vllm.sampler import VLLM
