@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from grpo_core.protocol.sampler import Weights
+from grpo_core.protocol.sampler import Completion, Request, Weights
+from grpo_core.train.policy.causal import Policy
 
 
 class Copyless:
@@ -21,3 +23,23 @@ class Copyless:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+class Scripted(Copyless):
+    """A sampler that says what it is told, token by token, and remembers what it was asked to continue."""
+
+    def __init__(self, *turns: Sequence[int]) -> None:
+        self.turns = list(turns)
+        self.requests: list[Request] = []
+
+    async def generate(self, request: Request) -> Completion:
+        self.requests.append(request)
+        turn = tuple(self.turns[len(self.requests) - 1])
+        tokens = turn[: len(request.uniforms)]
+        return Completion(tokens, (-1.0,) * len(tokens), "stop" if tokens == turn else "length")
+
+
+def said(policy: Policy, *texts: str) -> list[list[int]]:
+    """The tokens of texts; "!" stands for the end of a turn."""
+    ended = [text.replace("!", "<|im_end|>") for text in texts]
+    return policy.tokenizer(ended, add_special_tokens=False)["input_ids"]

@@ -13,10 +13,8 @@ import torch
 
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sampler import Completion, Request, Sampler
+from grpo_core.protocol.sampler import Sampler
 from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import ChatFrame
@@ -29,9 +27,8 @@ from grpo_core.verify.engine import Verifier
 from ..commandline import words
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Config, Guessing
-from .samplers import Copyless
+from .samplers import Scripted, said
 from .tiny import save_tiny
-from .trained import make
 
 ROOM = Budget(6, turns=3)
 ONCE = VerifyConfig(isolation="inline", retries=0)
@@ -40,26 +37,6 @@ ONCE = VerifyConfig(isolation="inline", retries=0)
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return tiny_policy()
-
-
-class Scripted(Copyless):
-    """A sampler that says what it is told, token by token, and remembers what it was asked to continue."""
-
-    def __init__(self, *turns: Sequence[int]) -> None:
-        self.turns = list(turns)
-        self.requests: list[Request] = []
-
-    async def generate(self, request: Request) -> Completion:
-        self.requests.append(request)
-        turn = tuple(self.turns[len(self.requests) - 1])
-        tokens = turn[: len(request.uniforms)]
-        return Completion(tokens, (-1.0,) * len(tokens), "stop" if tokens == turn else "length")
-
-
-def said(policy: Policy, *texts: str) -> list[list[int]]:
-    """The tokens of texts; "!" stands for the end of a turn."""
-    ended = [text.replace("!", "<|im_end|>") for text in texts]
-    return policy.tokenizer(ended, add_special_tokens=False)["input_ids"]
 
 
 def play(
@@ -154,20 +131,6 @@ def test_the_budget_of_the_whole_dialogue_holds(policy, name, limit):
     assert (rollout.finish == "length") == (len(rollout.token_ids) < len(whole.token_ids))
 
 
-def test_a_dialogue_whose_partner_breaks_is_never_scored(policy):
-    env = Guessing(Config(break_on="b"))
-    (broken,) = play(policy, Scripted(*said(policy, "ab!")), env=env)
-    assert broken.finish == "error"
-
-    async def judged() -> str:
-        async with Verifier(env, settings=ONCE) as verifier:
-            tasks = await verifier.tasks([TaskKey("guessing", "train", 0)])
-            ((verdict,),) = await verifier.verify(tasks, [[broken]])
-            return verdict.error or ""
-
-    assert "dialogue failed" in asyncio.run(judged())
-
-
 def test_log_probs_of_later_turns_equal_the_trainers(policy):
     rollouts = play(policy, Engine(policy), tasks=3, attempts=4, budget=Budget(12, turns=3))
     assert any(len(r.turn_lengths) > 1 for r in rollouts), "no dialogue had a second turn"
@@ -214,24 +177,6 @@ def test_a_prompt_with_half_a_surrogate_pair_is_one_line(policy):
             policy.encode(prompt)
 
 
-def test_a_dialogue_trains(tmp_path: Path):
-    settings = {
-        "environment": "guessing",
-        "steps": 3,
-        "prompts_per_step": 2,
-        "group_size": 4,
-        "eval": {"tasks": 2},
-        "model": {"name": str(save_tiny(tmp_path / "model")), "dtype": "float32"},
-        "env": {"break_on": "%"},
-        "verify": {"max_error_rate": 1.0, "retries": 0, "isolation": "inline"},
-    }
-    make(tmp_path / "run", settings, env=Guessing(Config(break_on="%"))).run()
-    lines = list(RunFolder(tmp_path / "run").rollout_lines())
-    assert any(len(line["messages"]) > 1 for line in lines), "no dialogue had a second turn"
-    metrics = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert len([line for line in metrics if "reward/mean" in line]) == 3
-
-
 def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no_other(policy):
     frame = ChatFrame(system_prompt="be brief")
     prompt = (Message("system", "be long"), Message("user", "hi"))
@@ -239,8 +184,8 @@ def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no
     assert ("be brief" in shown, "be long" in shown) == (True, False)
     without = policy.decode(chat.encode(policy.tokenizer, prompt[1:], frame))
     assert "be brief" in without
-    said, turn = [Message("assistant", "a")], [Message("system", "HINT")]
-    reply = chat.encode_reply(policy.tokenizer, prompt[1:], said, turn, frame, end_id=None)
+    spoken, turn = [Message("assistant", "a")], [Message("system", "HINT")]
+    reply = chat.encode_reply(policy.tokenizer, prompt[1:], spoken, turn, frame, end_id=None)
     assert "HINT" in policy.decode(reply)
 
 

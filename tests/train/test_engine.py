@@ -208,11 +208,6 @@ def test_a_batch_does_not_wait_for_ever(policy, sizes):
     assert sizes[0] < 21
 
 
-def test_by_default_a_batch_holds_what_is_there(policy, sizes):
-    arriving(policy, [0.0, 0.0, 1.0])
-    assert len(sizes) > 1
-
-
 def test_clients_that_answer_a_batch_at_once_are_a_batch_again(policy, sizes):
     """The first to come back does not begin the next batch without the others."""
     requests = requests_for(prompts(8), 1)
