@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """break_on: a guess with this letter breaks the environment's reply."""
-
-    break_on: str = ""
-
-
 class Guessing(Environment[int]):
-    Config = Config
     max_turns = 3
     max_new_tokens = 6
     parts: ClassVar[dict[str, float]] = {"digits": 1.0}
@@ -27,8 +18,6 @@ class Guessing(Environment[int]):
 
     async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
         guess = messages[-1].content
-        if self.config.break_on and self.config.break_on in guess:
-            raise RuntimeError("the dialogue partner broke")
         return (
             None
             if guess == str(task.data)

@@ -103,9 +103,14 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(mod
         Row(_segment(request.prefix, a.token_ids + reply + b.token_ids), 1.0, 1.0)
         for request, a, reply, b in zip(requests, first, replies, second, strict=True)
     ]
-    assert sum(len(micro.rows) for micro in _check_rows(policy, reference, rows, tolerance)) == len(
-        rows
-    )
+    micros = list(policy.micro_batches(rows, max_tokens=300, dtype=torch.float32))
+    assert sum(len(micro.rows) for micro in micros) == len(rows)
+    for micro in micros:
+        with torch.no_grad():
+            logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
+        for row, logprob_T in zip(micro.rows, logprob_BT, strict=True):
+            expected = plain(reference, row.segment.prompt_ids, row.segment.token_ids)
+            assert logprob_T[: len(expected)] == pytest.approx(expected, abs=tolerance)
 
 
 def _carries_a_state(model: Any) -> bool:
@@ -118,17 +123,6 @@ def _carries_a_state(model: Any) -> bool:
 def _segment(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Segment:
     count = len(completion)
     return Segment(prompt, completion, (0.0,) * count, (1,) * count)
-
-
-def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: float) -> list[Any]:
-    micros = list(policy.micro_batches(rows, max_tokens=300, dtype=torch.float32))
-    for micro in micros:
-        with torch.no_grad():
-            logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
-        for row, logprob_T in zip(micro.rows, logprob_BT, strict=True):
-            expected = plain(reference, row.segment.prompt_ids, row.segment.token_ids)
-            assert logprob_T[: len(expected)] == pytest.approx(expected, abs=tolerance)
-    return micros
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from grpo_core.verify.engine import Verifier
 
 from ..commandline import words
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
-from .guessing import Config, Guessing
+from .guessing import Guessing
 from .samplers import Scripted, said
 from .tiny import save_tiny
 
@@ -49,7 +49,7 @@ def play(
     attempts: int = 1,
 ) -> list[Rollout]:
     async def through() -> list[Rollout]:
-        async with Verifier(env or Guessing(Config()), settings=ONCE) as verifier:
+        async with Verifier(env or Guessing(), settings=ONCE) as verifier:
             tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
             rolled = rolled_out(
                 policy, sampler, tasks_P, attempts=attempts, budget=budget, replies=verifier
@@ -166,7 +166,7 @@ def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judg
         async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message]:
             return turn
 
-    (rollout,) = play(policy, Scripted(*said(policy, "x!")), env=Odd(Config()))
+    (rollout,) = play(policy, Scripted(*said(policy, "x!")), env=Odd())
     assert (rollout.finish, rollout.text) == ("error", "x")
 
 

@@ -21,7 +21,7 @@ from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.engine import Verifier
 
 from .arrange import rolled_out, tiny_policy
-from .guessing import Config, Guessing
+from .guessing import Guessing
 from .samplers import Scripted, said
 from .short_runs import ran, steps_of
 
@@ -157,9 +157,7 @@ def test_a_dialogue_without_state_is_the_same_as_ever_as_an_episode(policy):
             return Replies()
 
     size = {"budget": Budget(40, turns=3), "attempts": 4, "tasks": 3}
-    plain, wrapped = (
-        play(policy, Engine(policy), env(Config()), **size) for env in (Plain, Wrapped)
-    )
+    plain, wrapped = (play(policy, Engine(policy), env(), **size) for env in (Plain, Wrapped))
     assert plain == wrapped
     assert any(len(rollout.messages) > 1 for rollout in plain)
 
