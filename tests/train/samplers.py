@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sampler import Completion, Request, Weights
+from grpo_core.protocol.types import Rollout, TaskKey
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.rollout.budget import Budget
+from grpo_core.verify.engine import Verifier
+
+from .arrange import rolled_out
 
 
 class Copyless:
@@ -43,3 +51,26 @@ def said(policy: Policy, *texts: str) -> list[list[int]]:
     """The tokens of texts; "!" stands for the end of a turn."""
     ended = [text.replace("!", "<|im_end|>") for text in texts]
     return policy.tokenizer(ended, add_special_tokens=False)["input_ids"]
+
+
+def play(
+    policy: Policy,
+    sampler: Any,
+    env: Environment[Any],
+    budget: Budget,
+    *,
+    settings: VerifyConfig,
+    tasks: int = 1,
+    attempts: int = 1,
+    overlap: bool = False,
+) -> list[Rollout]:
+    """Return the attempts at the first tasks of an environment."""
+
+    async def through() -> list[Rollout]:
+        async with Verifier(env, settings=settings) as verifier:
+            asked = await verifier.tasks([TaskKey("games", "train", i) for i in range(tasks)])
+            more = {"attempts": attempts, "budget": budget, "overlap": overlap}
+            rolled = await rolled_out(policy, sampler, asked, replies=verifier, **more)
+            return [rollout for group in rolled for rollout in group]
+
+    return asyncio.run(through())

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task
-from grpo_core.cli.app import app
 from grpo_core.figures.gains import Gain, against_audit
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 
 from ..commandline import words
 from .letters import Audited, Letters
+from .short_runs import grpo
 from .trained import make, trained
 
 FILE = Path(__file__).parent / "letters.py"
@@ -69,22 +68,17 @@ def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(setting
     assert next(read_lines(run / "metrics.jsonl"))["eval/env/audit/failed"] == 0.75
 
 
-def evaluated(env: str, options: str) -> str:
-    done = CliRunner().invoke(app, words(f"eval --env {env} {options}"))
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
 def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, tmp_path):
     (tmp_path / "broken.py").write_text(
         f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\nfrom letters import Letters\n"
         "class Broken(Letters):\n    def audit(self, task, rollout):\n        raise RuntimeError('broke')\n"
     )
-    options = f"--model {tiny_folder} --tasks 2 --samples 3"
-    shown = evaluated(f"{tmp_path / 'broken.py'}:Broken", options)
+    env = f"{tmp_path / 'broken.py'}:Broken"
+    options = f"eval --env {env} --model {tiny_folder} --tasks 2 --samples 3"
+    shown = grpo(*words(options)).stdout
     (row,) = [line for line in shown.splitlines() if "audits that failed" in line]
     assert "6" in row
-    told = evaluated(f"{tmp_path / 'broken.py'}:Broken", f"{options} --json")
+    told = grpo(*words(f"{options} --json")).stdout
     assert json.loads(told)["results"][0]["audits_failed"] == 6
 
 
@@ -97,8 +91,8 @@ def test_of_several_environments_the_one_is_named_whose_audit_fell():
 
 def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):
     def statistics(env: str) -> dict[str, Any]:
-        options = f"--model {tiny_folder} --tasks 4 --samples 3 --json"
-        return json.loads(evaluated(f"{FILE}:{env}", options))["results"][0]["statistics"]
+        options = f"eval --env {FILE}:{env} --model {tiny_folder} --tasks 4 --samples 3 --json"
+        return json.loads(grpo(*words(options)).stdout)["results"][0]["statistics"]
 
     found = statistics("Audited")
     assert found["audit"]["value"] == pytest.approx(1 - found["reward"]["value"])

@@ -12,10 +12,9 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
 from grpo_core.train.compute.tree import size as tree_size
 
-from .arrange import collate, micro_batches
+from .arrange import CPU, collate, micro_batches
 from .tiny import tiny_model
 
-CPU = torch.device("cpu")
 PROMPT = (1, 2, 3)
 
 
@@ -97,16 +96,8 @@ def of(rollouts: list[Rollout]) -> list[Row]:
 
 
 def passes(rows: list[Row], most: int, *, shared: bool = True, pair: float = 0.0) -> list[Any]:
-    return list(
-        micro_batches(
-            rows,
-            max_tokens=most,
-            device=CPU,
-            dtype=torch.float64,
-            shared_prefix=shared,
-            pair=pair,
-        )
-    )
+    more = {"device": CPU, "dtype": torch.float64, "shared_prefix": shared, "pair": pair}
+    return list(micro_batches(rows, max_tokens=most, **more))
 
 
 def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
@@ -146,9 +137,7 @@ def test_a_tree_ends_where_two_cost_less():
     assert together(apart, pair=3 / 87 - 1e-9) == [(4,)]
     # Rows with prompts of their own do not look at each other.
     assert together(apart, pair=1, shared=False) == [(1, 1, 1, 1)]
-
-
-def test_trees_that_cost_the_same_are_one():
+    # Trees that cost the same are one.
     assert together(of([rollout(4, prompt=(i,)) for i in range(1, 5)])) == [(4,)]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ import torch
 
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sampler import Sampler
-from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Message, Task, TaskKey
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import ChatFrame
@@ -22,16 +22,16 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.conversation import StatelessConversations
-from grpo_core.verify.engine import Verifier
 
 from ..commandline import words
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Guessing
-from .samplers import Scripted, said
+from .samplers import Scripted, play, said
 from .tiny import save_tiny
 
 ROOM = Budget(6, turns=3)
 ONCE = VerifyConfig(isolation="inline", retries=0)
+played = partial(play, env=Guessing(), budget=ROOM, settings=ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +39,10 @@ def policy() -> Policy:
     return tiny_policy()
 
 
-def play(
-    policy: Policy,
-    sampler: Sampler,
-    *,
-    budget: Budget = ROOM,
-    env: Guessing | None = None,
-    tasks: int = 1,
-    attempts: int = 1,
-) -> list[Rollout]:
-    async def through() -> list[Rollout]:
-        async with Verifier(env or Guessing(), settings=ONCE) as verifier:
-            tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
-            rolled = rolled_out(
-                policy, sampler, tasks_P, attempts=attempts, budget=budget, replies=verifier
-            )
-            return [rollout for group in await rolled for rollout in group]
-
-    return asyncio.run(through())
-
-
 def test_the_mask_is_that_of_the_rendered_dialogue(policy):
     """The oracle: the whole dialogue through the chat template in one go; the policy wrote its words and its end tokens."""
     script = said(policy, "ab!", "c!", "de!")
-    (rollout,) = play(policy, Scripted(*script))
+    (rollout,) = played(policy, Scripted(*script))
     assert [m.content for m in rollout.messages] == ["ab", "lower", "c", "higher", "de"]
     dialogue = [Message("user", "guess 0"), *rollout.messages]
     text = policy.tokenizer.apply_chat_template(
@@ -81,7 +61,7 @@ def test_earlier_tokens_are_never_tokenised_again(policy):
     first, second, third = said(policy, "a!", "b!", "c!")
     first = [1, first[0], 1, first[1]]
     sampler = Scripted(first, second, third)
-    (rollout,) = play(policy, sampler)
+    (rollout,) = played(policy, sampler)
     assert "a" in rollout.messages[0].content
     start = len(sampler.requests[0].prefix)
     for request in sampler.requests[1:]:
@@ -91,7 +71,7 @@ def test_earlier_tokens_are_never_tokenised_again(policy):
 
 
 def test_a_turn_that_a_stop_string_ended_is_closed_by_the_environment(policy):
-    (rollout,) = play(policy, Scripted(*said(policy, "ab", "c", "d")))
+    (rollout,) = played(policy, Scripted(*said(policy, "ab", "c", "d")))
     assert rollout.token_ids[2] == said(policy, "!")[0][0]
     assert rollout.trainable[:3] == (1, 1, 0)
 
@@ -99,7 +79,7 @@ def test_a_turn_that_a_stop_string_ended_is_closed_by_the_environment(policy):
 def test_a_dialogue_ends_when_the_environment_says_so(policy):
     right = str(Guessing().task(TaskKey("guessing", "train", 0)).data)
     sampler = Scripted(*said(policy, "x!", f"{right}!", "y!"))
-    (rollout,) = play(policy, sampler)
+    (rollout,) = played(policy, sampler)
     assert len(sampler.requests) == 2
     assert (rollout.text, rollout.finish) == (right, "stop")
 
@@ -107,14 +87,14 @@ def test_a_dialogue_ends_when_the_environment_says_so(policy):
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_the_policy_speaks_no_oftener_than_it_may(policy, turns):
     sampler = Scripted(*said(policy, "x!", "x!", "x!"))
-    (rollout,) = play(policy, sampler, budget=Budget(6, turns=turns))
+    (rollout,) = played(policy, sampler, budget=Budget(6, turns=turns))
     assert len(sampler.requests) == turns
     assert rollout.messages[-1].role == "assistant"
 
 
 def test_a_turn_that_was_cut_off_ends_its_dialogue(policy):
     sampler = Scripted(*said(policy, "xxxxxxxx!", "y!"))
-    (rollout,) = play(policy, sampler)
+    (rollout,) = played(policy, sampler)
     assert (len(sampler.requests), rollout.finish, len(rollout.token_ids)) == (1, "length", 6)
 
 
@@ -122,9 +102,9 @@ def test_a_turn_that_was_cut_off_ends_its_dialogue(policy):
 @pytest.mark.parametrize("name", ["dialogue", "context"])
 def test_the_budget_of_the_whole_dialogue_holds(policy, name, limit):
     script = said(policy, "ab!", "ab!", "ab!")
-    (whole,) = play(policy, Scripted(*script))
+    (whole,) = played(policy, Scripted(*script))
     most = limit if name == "dialogue" else len(whole.prompt_ids) + limit
-    (rollout,) = play(policy, Scripted(*script), budget=Budget(6, 3, **{name: most}))
+    (rollout,) = played(policy, Scripted(*script), budget=Budget(6, 3, **{name: most}))
     assert 0 < len(rollout.token_ids) <= limit
     assert rollout.token_ids == whole.token_ids[: len(rollout.token_ids)]
     assert rollout.trainable[-1] == 1, "an environment's text is kept only if it is answered"
@@ -132,7 +112,7 @@ def test_the_budget_of_the_whole_dialogue_holds(policy, name, limit):
 
 
 def test_log_probs_of_later_turns_equal_the_trainers(policy):
-    rollouts = play(policy, Engine(policy), tasks=3, attempts=4, budget=Budget(12, turns=3))
+    rollouts = played(policy, Engine(policy), tasks=3, attempts=4, budget=Budget(12, turns=3))
     assert any(len(r.turn_lengths) > 1 for r in rollouts), "no dialogue had a second turn"
     rows = [Row(r.segments[0], 0.0, 0.0) for r in rollouts]
     for micro in micro_batches(rows, max_tokens=400, device=CPU, dtype=torch.float64):
@@ -166,7 +146,7 @@ def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judg
         async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message]:
             return turn
 
-    (rollout,) = play(policy, Scripted(*said(policy, "x!")), env=Odd())
+    (rollout,) = played(policy, Scripted(*said(policy, "x!")), env=Odd())
     assert (rollout.finish, rollout.text) == ("error", "x")
 
 

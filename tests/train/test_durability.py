@@ -15,22 +15,23 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load
-from typer.testing import CliRunner
 
 from grpo_core import Message, Task, TaskKey
-from grpo_core.cli.app import app
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
 from grpo_core.train.models.load import resolve
+from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.run.method import Clock
 from grpo_core.train.run.opening import ATTEMPT_BYTES, STEP_BYTES, TOKEN_BYTES
+from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
 
 from ..commandline import words
 from .killing import killed
 from .letters import Letters
+from .short_runs import grpo
 from .tiny import save_tiny
 from .trained import Heard, make, trained
 
@@ -203,8 +204,7 @@ def test_a_damaged_log_is_refused_and_cut_by_steps_when_that_is_allowed(run, who
 def test_a_config_that_was_changed_is_refused_until_its_digest_is_removed(run, whole):
     path = run / "config.json"
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
-    done = CliRunner().invoke(app, ["run", "--resume", str(run)])
-    assert done.exit_code == 2, done.output
+    done = grpo("run", "--resume", run, status=2)
     assert "restore it, or, if you changed it on purpose, remove its line" in done.output
     change_config(run)
     assert_refused(run, r"optimizer\.lr was 0\.01, is 0\.02")
@@ -260,9 +260,7 @@ def test_finished_parts_of_the_log_are_compressed_and_nothing_is_lost(parts, tmp
     assert_same(run, whole)
     with gzip.open(run / "rollouts-000001.jsonl.gz", "rt") as file:
         assert json.loads(file.readline())["step"] == 0
-    done = CliRunner().invoke(app, ["eval", "--run", str(run), "--recorded"])
-    assert done.exit_code == 0, done.output
-    assert "after step 0 and after step 6" in done.output
+    assert "after step 0 and after step 6" in grpo("eval", "--run", run, "--recorded").output
 
 
 @pytest.mark.slow
@@ -388,7 +386,6 @@ def test_whatever_ends_a_run_saves_its_last_step_and_leaves_a_reason(
 
     async def broken(step: int, clock: Clock) -> Any:
         if step == 4:
-            torch.rand(3)  # what an unfinished step has drawn
             raise error
         return await collect(step, clock)
 
@@ -434,6 +431,15 @@ def test_the_line_of_a_step_that_found_no_room_is_written_at_the_resume(
     assert_same(tmp_path / "run", whole)
 
 
+def test_random_states_are_those_after_the_last_finished_step(settings, tmp_path):
+    trainer = make(tmp_path / "run", settings)
+    trainer.journal.begin(trainer.folder)
+    saving = Saving(trainer.method, trainer.folder, trainer.journal)
+    before = RandomStates.now()
+    torch.rand(3)
+    assert torch.equal(saving._states.torch, before.torch)
+
+
 # Why attempts could not be scored
 
 
@@ -474,9 +480,8 @@ def test_a_run_without_a_scored_held_out_task_does_not_end_well(folder, tmp_path
     file.write_text(Path(__file__).with_name("letters.py").read_text() + UNJUDGEABLE)
     small = f"--prompts-per-step 2 --group-size 2 --steps 1 --model {folder / 'tiny'}"
     chosen = ("model.dtype=float32", "eval.tasks=2", "verify.max_error_rate=1", "verify.retries=0")
-    options = [*words(small), *(f"--set={setting}" for setting in chosen), "--out", str(out)]
-    done = CliRunner().invoke(app, ["run", "--env", f"{file}:Unjudgeable", *options])
-    assert done.exit_code == 1, done.output
+    options = [*words(small), *(f"--set={setting}" for setting in chosen), "--out", out]
+    done = grpo("run", "--env", f"{file}:Unjudgeable", *options, status=1)
     assert "none of the held-out tasks could be scored" in done.output
     assert "no judge for these" in done.output
     assert (out / "final").is_dir()

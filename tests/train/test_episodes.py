@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,14 @@ import pytest
 
 from grpo_core import Episode, Task, Verdict
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.types import Message, Rollout, TaskKey
+from grpo_core.protocol.types import Message, Rollout
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
-from grpo_core.verify.engine import Verifier
 
-from .arrange import rolled_out, tiny_policy
+from .arrange import tiny_policy
 from .guessing import Guessing
-from .samplers import Scripted, said
+from .samplers import Scripted, play, said
 from .short_runs import ran, steps_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "core"))  # also for worker processes
@@ -35,33 +34,13 @@ def policy() -> Policy:
     return tiny_policy()
 
 
-BUDGET = Budget(6, turns=4)
-
-
-def play(
-    policy: Policy,
-    sampler: Any,
-    env: Environment[Any],
-    *,
-    budget: Budget = BUDGET,
-    attempts: int = 1,
-    tasks: int = 1,
-    overlap: bool = False,
-) -> list[Rollout]:
-    async def through() -> list[Rollout]:
-        async with Verifier(env, settings=VerifyConfig(workers=1)) as verifier:
-            asked = await verifier.tasks([TaskKey("games", "train", i) for i in range(tasks)])
-            more = {"attempts": attempts, "budget": budget, "overlap": overlap}
-            rolled = await rolled_out(policy, sampler, asked, replies=verifier, **more)
-            return [rollout for group in rolled for rollout in group]
-
-    return asyncio.run(through())
+played = partial(play, budget=Budget(6, turns=4), settings=VerifyConfig(workers=1))
 
 
 def test_the_mask_of_four_turns_is_that_of_the_rendered_episode(policy):
     """The oracle renders the whole episode at once; the log-probs are those of a dialogue, as the test of one without state shows."""
     script = Scripted(*said(policy, "ab!", "c!", "de!", "f!"))
-    (rollout,) = play(policy, script, games.Games())
+    (rollout,) = played(policy, script, games.Games())
     assert [(m.role, m.content) for m in rollout.messages] == [
         ("user", "you have 4 guesses"), ("assistant", "ab"), ("user", "1: no"), ("assistant", "c"),
         ("user", "2: no"), ("assistant", "de"), ("user", "3: no"), ("assistant", "f"),
@@ -80,7 +59,7 @@ def test_the_mask_of_four_turns_is_that_of_the_rendered_episode(policy):
 def test_turns_that_overlap_are_drawn_with_the_same_numbers(policy):
     size = {"budget": Budget(40, turns=4), "attempts": 4, "tasks": 2}
     rounds, overlapping = (
-        play(policy, Engine(policy), games.Games(), overlap=overlap, **size)
+        played(policy, Engine(policy), games.Games(), overlap=overlap, **size)
         for overlap in (False, True)
     )
     assert [r.token_ids for r in rounds] == [r.token_ids for r in overlapping]
@@ -91,7 +70,7 @@ def test_turns_that_overlap_are_drawn_with_the_same_numbers(policy):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_attempt_that_waits_for_another_to_end_holds_up_no_round(policy, overlap):
     sampler = Scripted(*said(policy, *["a!"] * 12))
-    rollouts = play(policy, sampler, games.TrustedSeatedGames(), attempts=3, overlap=overlap)
+    rollouts = played(policy, sampler, games.TrustedSeatedGames(), attempts=3, overlap=overlap)
     assert [rollout.finish for rollout in rollouts] == ["stop"] * 3
     assert [sum(m.role == "assistant" for m in r.messages) for r in rollouts] == [4] * 3
 
@@ -116,7 +95,7 @@ class Late(games.TrustedGames):
 def test_an_attempt_that_overlaps_waits_for_no_other(policy, overlap, expected):
     """One environment replies late; the others have long had their last turns."""
     sampler = Scripted(*said(policy, *["a!"] * 8))
-    play(policy, sampler, Late(), tasks=2, overlap=overlap)
+    played(policy, sampler, Late(), tasks=2, overlap=overlap)
     prompts = [policy.decode(list(request.prefix)) for request in sampler.requests]
     assert "".join(prompt.partition("guess ")[2][0] for prompt in prompts) == expected
 
@@ -130,7 +109,7 @@ def test_an_opening_that_does_not_fit_ends_its_attempt_as_one_that_cannot_be_jud
         def episode(self, task: Any) -> Any:
             return Long(self, task)
 
-    (rollout,) = play(policy, Scripted(), LongGames())
+    (rollout,) = played(policy, Scripted(), LongGames())
     assert rollout.finish == "error"
     assert "do not fit" in rollout.error
 
@@ -157,7 +136,7 @@ def test_a_dialogue_without_state_is_the_same_as_ever_as_an_episode(policy):
             return Replies()
 
     size = {"budget": Budget(40, turns=3), "attempts": 4, "tasks": 3}
-    plain, wrapped = (play(policy, Engine(policy), env(), **size) for env in (Plain, Wrapped))
+    plain, wrapped = (played(policy, Engine(policy), env(), **size) for env in (Plain, Wrapped))
     assert plain == wrapped
     assert any(len(rollout.messages) > 1 for rollout in plain)
 

@@ -16,18 +16,16 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.examples import read_examples
-from grpo_core.train.trainer import Trainer
 
-from .short_runs import LETTERS, QUICK, grpo, tiny_settings
+from .short_runs import LETTERS, grpo, tiny_settings
+from .test_eval import trained
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("export")
-    changes = {"environment": LETTERS, **QUICK, "steps": 12, "eval.tasks": 4}
-    config = build_config([tiny_settings(place), nested(changes)])
-    Trainer(config, folder=place / "run").run()
-    return place / "run"
+    changes = {"environment": LETTERS, "steps": 12, "eval.tasks": 4}
+    return trained(tiny_settings(place), place / "run", **changes)
 
 
 @pytest.fixture
@@ -65,8 +63,8 @@ def test_good_attempts_are_written_once_with_their_prompts_and_can_be_learned_fr
     assert all(row["prompt"].startswith("letters ") and row["reward"] >= 0.3 for row in rows)
     assert f"{len(rows)} examples" in said
     assert len(read_examples(good)) == len(rows)
-    warm = {**QUICK, "method": "sft", "environment": None, "steps": 1, "sft.data": str(good)}
-    Trainer(build_config([settings, nested(warm)]), folder=tmp_path / "warm").run()
+    warm = {"method": "sft", "environment": None, "steps": 1, "sft.data": str(good)}
+    trained(settings, tmp_path / "warm", **warm)
     assert (tmp_path / "warm" / "final").is_dir()
 
 
@@ -103,9 +101,8 @@ def test_attempts_that_are_no_text_are_left_out_and_counted(run_folder, tmp_path
 
 
 def test_a_chat_is_written_as_messages(settings, tmp_path):
-    run = {**QUICK, "environment": "arithmetic", "steps": 1, "prompts_per_step": 2}
-    config = build_config([settings, nested({**run, "sampling.max_new_tokens": 4})])
-    Trainer(config, folder=tmp_path / "run").run()
+    run = {"environment": "arithmetic", "prompts_per_step": 2, "sampling.max_new_tokens": 4}
+    trained(settings, tmp_path / "run", **run)
     log = tmp_path / "run" / "rollouts.jsonl"
     line = next(RunFolder(tmp_path / "run").rollout_lines())
     log.write_text(json.dumps({**line, "finish": "stop"}) + "\n")
