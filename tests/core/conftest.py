@@ -13,7 +13,8 @@ import grpo_core
 
 from .distributions import install_toy
 
-sys.path.insert(0, str(Path(__file__).parent))  # workers import the planted environments from here
+# Workers import environments from here, and from the catalogue of faults what these are made from.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "kit")]
 
 
 @pytest.fixture

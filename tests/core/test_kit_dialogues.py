@@ -1,4 +1,4 @@
-"""The kit plays dialogues and tools, and finds what is planted in them."""
+"""The kit plays dialogues, tools and episodes, and finds what is planted in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import planted_dialogues as planted
 import pytest
+from bases import PlainSum
 
 from grpo_core import Environment, GrpoError, Message, Rollout, Services, Task, TaskKey
 from grpo_core.config.settings import Isolation, VerifyConfig
@@ -123,33 +124,43 @@ def test_turns_are_one_text_that_can_be_changed() -> None:
 
 # Faults, and honest twins
 
-HANGING = {planted.Blocks, planted.BlocksTrusted, planted.Exits}
+HANGING = {planted.Blocks, planted.Exits}
 """What only a process of its own ends in time; the others are asked in this process, which is faster."""
-OF_DIALOGUES = [check for check in catalogue() if check.startswith(("reply.", "tool."))]
 
 
 def found_in(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
     return results(env, *only, isolation="auto" if env in HANGING else "inline")
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items())
-def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_valid(
-    faulty: type[Environment[Any]], check: str
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("faulty", "check", "twin"), [(env, *found) for env, found in planted.FAULTS.items()]
+)
+def test_a_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
+    faulty: type[Environment[Any]], check: str, twin: type[Environment[Any]]
 ) -> None:
     found = found_in(faulty, check)[check]
     assert found.status == "invalid", found.message
     assert found.seconds < 10
-    twin = planted.Greps if check.startswith("tool.") else planted.Guess
-    sound = found_in(twin, "reply", "tool")[check]
+    sound = found_in(twin, check)[check]
     assert sound.status == "valid", sound.message
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("env", planted.SOUND)
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
-    found = found_in(env, "verdict", "reply", "tool", "floor.cheats")
+    found = found_in(env, "verdict", "reply", "tool", "episode", "floor.empty", "floor.cheats")
     assert not [result for result in found.values() if result.status == "invalid"]
+
+
+@pytest.mark.slow
+def test_an_episode_that_cannot_be_replayed_is_judged_while_it_lives() -> None:
+    found = found_in(planted.NotReplayable, "verdict", "episode", "reply.echo", "floor.empty")
+    for check in ("verdict.reference", "floor.empty", "episode.repeat", "episode.talk"):
+        assert found[check].status == "valid", found[check].message
+    for check in ("episode.replay", "episode.apart", "verdict.repeat", "verdict.process"):
+        assert found[check].status == "not_checked"
+        assert "does not declare replayable = True" in found[check].message
 
 
 @pytest.mark.slow
@@ -173,20 +184,24 @@ def test_replies_that_ask_a_judge_are_played() -> None:
 @pytest.mark.slow
 def test_a_hanging_reply_is_found_within_seconds_and_not_asked_by_every_check() -> None:
     started = time.monotonic()
-    report = check_environment(planted.BlocksTrusted(), only=["reply", "tool", "verdict"], tasks=4)
+    report = check_environment(planted.Blocks(), only=["reply", "tool", "verdict"], tasks=4)
     assert time.monotonic() - started < 20
     found = {result.check: result for result in report.results}
     assert found["reply.form"].status == "invalid"
     assert "exceeded its deadline of 2 s" in found["reply.form"].message
-    others = {found[check].status for check in OF_DIALOGUES if check != "reply.form"}
-    assert others == {"not_checked"}
+    others = {check for check in catalogue() if check.startswith(("reply.", "tool."))}
+    assert {found[check].status for check in others - {"reply.form"}} == {"not_checked"}
 
 
 def test_environments_without_dialogues_pay_nothing() -> None:
-    found = found_in(planted.Sum, "reply", "tool")
-    assert {result.status for result in found.values()} == {"not_checked"}
-    assert found["reply.form"].message == "its dialogues have a single turn (max_turns = 1)"
-    assert found["tool.form"].message == "it has no tools"
+    found = found_in(PlainSum, "reply", "tool", "episode")
+    assert {
+        (result.check.partition(".")[0], result.status, result.message) for result in found.values()
+    } == {
+        ("reply", "not_checked", "its dialogues have a single turn (max_turns = 1)"),
+        ("tool", "not_checked", "it has no tools"),
+        ("episode", "not_checked", "its attempts are no episodes"),
+    }
     assert sum(result.seconds for result in found.values()) < 0.1
 
 
