@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from bases_episodes import Cupboard, Cupboards, Shelf, Shelves
 from planted import Sum, is_watched
-from planted_episodes import Desk, Desks, Folder, Folders
 
 from grpo_core import (
     CommandResult,
@@ -117,14 +117,13 @@ class Multiplied(Sum):
 # episode.files
 
 
-class StrictFolder(Folder):
+class StrictCupboard(Cupboard):
     """Refuses paths outside of itself, as the sessions of a jail do."""
 
     async def exec(self, command: str | Sequence[str], **options: Any) -> CommandResult:
-        words = command.split(" ") if isinstance(command, str) else [*command]
-        if words[0] != "copy":
+        if command != "copy note.bak note.txt":
             return await super().exec(command, **options)
-        self.files[words[2]] = self.files.get(words[1], b"")
+        self.files["note.txt"] = self.files.get("note.bak", b"")
         return CommandResult("ok", 0)
 
     async def write(self, files: Mapping[str, str | bytes]) -> None:
@@ -133,20 +132,20 @@ class StrictFolder(Folder):
         await super().write(files)
 
 
-class StrictFolders(Folders):
+class StrictCupboards(Cupboards):
     async def session(self, files: Mapping[str, str | bytes] | None = None, **_: Any) -> Session:
-        return StrictFolder(files or {})
+        return StrictCupboard(files or {})
 
 
 def made(env: type[Environment[Any]]) -> Environment[Any]:
-    return env(None, Services(sandboxes={"default": StrictFolders()} if env.needs else {}))
+    return env(None, Services(sandboxes={"default": StrictCupboards()} if env.needs else {}))
 
 
-class DeskBesideOthers(Desk):
+class ShelfBesideOthers(Shelf):
     """Has a file of another day, and reads one outside of the session's folder."""
 
-    def files(self) -> dict[str, str]:
-        return super().files() | {"old.txt": "to do\n", "thresholds.json": "[7, 9]\n"}
+    def files(self) -> Mapping[str, str]:
+        return {**super().files(), "old.txt": "to do\n", "thresholds.json": "[7, 9]\n"}
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         assert self.session is not None
@@ -154,10 +153,10 @@ class DeskBesideOthers(Desk):
         return await super().verdict(rollout)
 
 
-class DesksBesideOthers(Desks):
+class ShelvesBesideOthers(Shelves):
     """The prompt names a file outside of the session's folder, and has other words with a dot."""
 
-    hunt = DeskBesideOthers
+    shelf = ShelfBesideOthers
 
     def task(self, key: TaskKey) -> Task[int]:
         task = super().task(key)
@@ -167,35 +166,34 @@ class DesksBesideOthers(Desks):
         return Task(key, (Message("user", task.prompt[0].content + more),), task.data)
 
 
-class Restoring(Desk):
+class Restoring(Shelf):
     """What is to be made lies in the folder as another file."""
 
-    source: ClassVar[str] = "note.bak"
+    def files(self) -> Mapping[str, str]:
+        return {"note.bak": f"note {self.task.data}\n", "thresholds.json": "[7, 9]\n"}
 
-    def files(self) -> dict[str, str]:
-        return {self.source: f"note {self.task.data}\n", "thresholds.json": "[7, 9]\n"}
+    def tests(self) -> Mapping[str, str]:
+        return {}
 
-    async def done(self, text: str) -> str | None:
-        self.turns += 1
+    async def take(self, text: str) -> str | None:
+        self.heard += 1
         if not text.startswith("copy "):
             return None
         assert self.session is not None
-        await self.session.exec(text)
-        return "[ok]"
+        return (await self.session.exec(text)).status
 
     async def verdict(self, rollout: Rollout) -> Verdict:
-        spoken = [m.content for m in rollout.messages if m.role == "assistant"]
-        for text in spoken[self.turns :]:
-            await self.done(text)
+        await super().verdict(rollout)
         assert self.session is not None
         right = await self.session.read("note.txt") == f"note {self.task.data}\n".encode()
-        return Verdict({"found": Reward(float(right))}, passed=right)
+        return Verdict({"arrived": Reward(float(right))}, passed=right)
 
 
-class CopiesAsTold(Desks):
+class CopiesAsTold(Shelves):
     """The policy is to copy a file that the prompt names."""
 
-    hunt = Restoring
+    shelf = Restoring
+    levels = False
     told: ClassVar[str] = " from its copy note.bak"
 
     def task(self, key: TaskKey) -> Task[int]:
@@ -204,7 +202,7 @@ class CopiesAsTold(Desks):
         return Task(key, (Message("user", prompt),), number * 7 + 1)
 
     def reference(self, task: Task[int]) -> Sequence[str]:
-        return (f"copy {Restoring.source} note.txt", "done")
+        return ("copy note.bak note.txt", "done")
 
     def cheats(self, task: Task[int]) -> Sequence[str | Sequence[str]]:
         return ()
@@ -226,7 +224,7 @@ HONEST: Mapping[type[Environment[Any]], str] = {
     HelperThatEnds: "safety.processes",
     CharactersOfTheUser: "task.process",
     PinnedAgain: "task.process",
-    DesksBesideOthers: "episode.files",
+    ShelvesBesideOthers: "episode.files",
     CopiesAsTold: "episode.files",
     LooksForTheBackup: "episode.files",
 }

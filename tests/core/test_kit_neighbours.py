@@ -15,7 +15,7 @@ from .sampled import some_of
 
 ONE_OF_EACH_HONEST = (
     planted.HelperThatEnds,
-    planted.DesksBesideOthers,
+    planted.ShelvesBesideOthers,
     planted.CopiesAsTold,
 )
 ONE_OF_EACH_FAULT = (planted.HelperThatStays, planted.HasASecretBackup)
@@ -48,5 +48,5 @@ def test_an_environment_that_was_given_more_than_its_config_is_not_built_again()
 
 
 def test_files_are_told_by_how_often_they_were_changed() -> None:
-    result = asked(planted.DesksBesideOthers, "episode.files")
+    result = asked(planted.ShelvesBesideOthers, "episode.files")
     assert "times one was emptied or replaced, and nothing passed" in result.message
