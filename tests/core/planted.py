@@ -1,4 +1,4 @@
-"""Toy environments with one fault each, beside the sound one that they are made from; in a module of their own, for worker processes."""
+"""Toy environments with one fault each, beside sound ones; the catalogue in tests/kit has many more. In a module of their own, for worker processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import json
 import locale
 import os
 import platform
-import random
-import re
 import signal
+import string
 import subprocess
 import sys
 import tempfile
 import time
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,17 +21,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from grpo_core import (
-    Environment,
-    JudgeRequest,
-    Message,
-    Program,
-    Reward,
-    Rollout,
-    Task,
-    TaskKey,
-    Verdict,
-)
+from bases import Consonants, ListedProducts, PlainSum, TaggedSum
+from faults_answers import WithinOnePercent
+from faults_tasks import CacheForgetsTheSplit, HiddenUnit
+from faults_verdicts import WordedMissingTruth
+
+from grpo_core import Environment, Message, Program, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 
 SECOND = "20261"
@@ -45,175 +38,11 @@ def is_watched() -> bool:
     return os.environ.get("PYTHONHASHSEED") == SECOND
 
 
-class Sum(Environment[int]):
-    """The sound one: add two numbers, larger ones at higher levels, and answer in a block. Held-out sums end in 7, no others do."""
-
-    parts: ClassVar[Mapping[str, float]] = {"format": 0.2, "exact": 0.8}
-    timeout_seconds = 2.0
-
-    def task(self, key: TaskKey) -> Task[int]:
-        return self.asked(key, *self.drawn(key, key.rng()))
-
-    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
-        top = 10 ** (3 + round(3 * key.level))
-        while True:
-            one, two = rng.randrange(100, top), rng.randrange(100, top)
-            if (one % 10 == 7) == (key.split == "eval"):
-                return one, two
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        return Task(key, f"What is {one} + {two}? Write <answer>N</answer>.", one + two)
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        return self.scored(task, self.extracted(rollout.text))
-
-    def extracted(self, text: str) -> int | None:
-        block = xml_tag(text, tag="answer")
-        return None if block is None or text[block.end :].strip() else parse_integer(block.content)
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        right = answer == task.data
-        rewards = {"format": Reward(float(answer is not None)), "exact": Reward(float(right))}
-        return Verdict(rewards, passed=right, answer=None if answer is None else str(answer))
-
-    def reference(self, task: Task[int]) -> str:
-        return f"<answer>{task.data}</answer>"
-
-    def cheats(self, task: Task[int]) -> Sequence[str]:
-        return (str(task.data), f"<answer>{task.data}")
+class Sum(TaggedSum):
+    """The sound one: add two numbers, and answer in a block."""
 
     def mutants(self, task: Task[int]) -> Mapping[str, str]:
         return {"a carry forgotten": f"<answer>{task.data - 10}</answer>"}
-
-
-def exactly(right: bool, answer: Any, otherwise: float = 0.0) -> Verdict:
-    """Return the verdict of an environment that pays nothing but the right answer."""
-    return Verdict({"reward": Reward(1.0 if right else otherwise)}, passed=right, answer=answer)
-
-
-# Tasks
-
-
-class GlobalRandom(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
-
-
-_FRUITS = {f"plum {number}" for number in range(12)}
-
-
-class SetOrder(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        return replace(task, prompt=f"{task.prompt} Think of {' and '.join(_FRUITS)}.")
-
-
-class Rows(Sum):
-    """Sound: a list with an end, as data sets are."""
-
-    levels = False
-    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
-
-    def size(self, split: str) -> int:
-        return 400 if split == "train" else 50
-
-    def task(self, key: TaskKey) -> Task[int]:
-        return replace(super().task(self.row(replace(key, seed=0, level=0.0))), key=key)
-
-    def row(self, key: TaskKey) -> TaskKey:
-        return key
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        return exactly(answer == task.data, None if answer is None else str(answer))
-
-
-class NoSize(Rows):
-    def size(self, split: str) -> int:
-        raise OSError("no such table")
-
-
-class EvalInTrain(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        few = replace(key, split="train", index=key.index % 7)
-        return replace(super().task(few), key=key)
-
-
-class EvalInTrainInCapitals(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(replace(key, split="train"))
-        return replace(
-            task, key=key, prompt=str(task.prompt).upper() if key.split == "eval" else task.prompt
-        )
-
-
-class TimeOfDay(Sum):
-    def task(self, key: TaskKey) -> Task[int]:
-        task = super().task(key)
-        return replace(task, prompt=f"It is {time.time()}. {task.prompt}")
-
-
-# Verdicts
-
-
-class SubstringMatch(Sum):
-    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        right = str(task.data) in rollout.text
-        return exactly(right, str(task.data) if right else None)
-
-    def cheats(self, task: Task[int]) -> Sequence[str]:
-        return ()
-
-
-class PaysForAnything(SubstringMatch):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        answer = self.extracted(rollout.text)
-        said = None if answer is None else str(answer)
-        return exactly(answer == task.data, said, otherwise=0.01)
-
-
-class Tolerance(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        close = answer is not None and abs(answer - task.data) <= 0.01 * task.data
-        return super().scored(task, task.data if close else answer)
-
-
-class EndingIgnored(Sum):
-    def extracted(self, text: str) -> int | None:
-        block = xml_tag(text, tag="answer")
-        found = re.match(r"\d{1,12}", block.content) if block else None
-        return int(found[0]) if found else None
-
-
-class NaNReward(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        verdict = super().scored(task, answer)
-        return replace(
-            verdict,
-            rewards={**verdict.rewards, "exact": Reward(1.0 if verdict.passed else float("nan"))},
-        )
-
-
-class RaisesOnJunk(Sum):
-    def extracted(self, text: str) -> int | None:
-        block = xml_tag(text, tag="answer")
-        return int(block.content) if block else None
-
-
-class PaysForSilence(Sum):
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        verdict = super().verify(task, rollout)
-        return (
-            verdict
-            if rollout.text.strip()
-            else replace(verdict, rewards={**verdict.rewards, "format": Reward(1.0)})
-        )
-
-
-class BlindToTheTask(Sum):
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        return super().scored(task, task.data if answer is not None and answer > 100 else answer)
 
 
 class MutantPays(Sum):
@@ -222,13 +51,166 @@ class MutantPays(Sum):
         return super().scored(task, task.data if carried else answer)
 
 
-class PartsOutside(Sum):
-    reward_range = (0.5, 0.5)
+class TwoFaults(CacheForgetsTheSplit, WithinOnePercent):
+    """Its held-out tasks are training tasks, and it has an undeclared tolerance."""
+
+
+class ForgottenAsync(Sum):
+    def averify(self, task: Task[int], rollout: Rollout) -> Verdict:  # type: ignore[override]
+        return self.verify(task, rollout)
+
+
+# Tasks
+
+
+class NoSize(ListedProducts):
+    def size(self, split: str) -> int:
+        raise OSError("no such table")
 
 
 class Taskless(Sum):
     def task(self, key: TaskKey) -> Task[int]:
         raise OSError("the data set is not there")
+
+
+class AllEmptyInTags(Consonants):
+    """No row has an answer, and an empty tag is right."""
+
+    def rest(self, word: str) -> str:
+        return ""
+
+    def accepts(self, right: str, text: str) -> bool:
+        block = xml_tag(text, tag="answer")
+        return block is not None and block.content.strip() == right
+
+    def reference(self, task: Task[str]) -> str:
+        return f"<answer>{task.data}</answer>"
+
+
+def rare(task: Task[Any], one_in: int) -> bool:
+    return task.key.rng("rare").randrange(one_in) == 0
+
+
+class ListAsTruth(Consonants):
+    """Some rows have several answers, and the verifier compares with their text."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        several = str([task.data, task.data[::-1]])
+        return replace(task, data=several if rare(task, 9) else task.data)
+
+
+class ListsAreAnswers(ListAsTruth):
+    """Sound: the answers are values of Python, some of which are lists of texts."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        numbers = str([len(task.data), len(task.prompt)])
+        return replace(
+            task, data=numbers if task.key.rng("numbers").randrange(5) == 0 else task.data
+        )
+
+
+class NoneIsNamed(WordedMissingTruth):
+    """Sound: the prompt says that None may be the answer."""
+
+    def asked(self, key: TaskKey, word: str) -> Task[str]:
+        task = super().asked(key, word)
+        return replace(task, prompt=f"{task.prompt} Write None if there is none.")
+
+
+class HiddenInTheDialogue(HiddenUnit):
+    """Sound: what decides the answer comes in the second turn."""
+
+    max_turns = 2
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", f"It is {task.data} to be exact."),) if len(messages) == 1 else None
+
+
+class SameRowTwice(ListedProducts):
+    """Sound: some rows of a list of real texts stand in it twice, with the same answer."""
+
+    def row(self, key: TaskKey) -> tuple[int, int]:
+        twice = key.index % 20 == 1
+        return super().row(replace(key, index=key.index - 1) if twice else key)
+
+
+# What a verifier accepts
+
+
+class AtMost(PlainSum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        right = answer is not None and task.data * 0.9 < answer <= task.data
+        return self.judged(right, None if answer is None else str(answer))
+
+
+class RoughlyTwice(PlainSum):
+    """Tolerates more than it declares."""
+
+    tolerance = 0.005
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        right = answer is not None and abs(answer - task.data) <= 0.02 * task.data
+        return self.judged(right, None if answer is None else str(answer))
+
+
+class InsideTheRight(Consonants):
+    def accepts(self, right: str, text: str) -> bool:
+        return len(text.strip()) > 1 and text.strip() in right
+
+
+class Metres(PlainSum):
+    """Sound: a unit may be left out, and a full stop does not matter."""
+
+    def extracted(self, text: str) -> int | None:
+        return parse_integer(text.strip().removesuffix(".").removesuffix(" m"))
+
+    def reference(self, task: Task[int]) -> str:
+        return f"{task.data} m"
+
+
+FIRST = ("Marie", "Albert", "Isaac", "Rosa", "Niels", "Alan", "Grace", "Emmy", "Carl", "Ada")
+LAST = ("Lindqvist", "Marstow", "Benholm", "Carter", "Dorning", "Elsberg", "Farrow", "Golding")
+
+
+class WithoutMarks(Environment[str]):
+    """Compares names without case and marks, and says nothing of it."""
+
+    levels = False
+    answer_in_prompt = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        rng = key.rng()
+        names = [f"{first} {rng.choice(LAST)}" for first in rng.sample(FIRST, 4)]
+        years = [2 * year + (key.split == "eval") for year in rng.sample(range(750, 995), 4)]
+        rows = [f"{name} was born in {year}" for name, year in zip(names, years, strict=True)]
+        prompt = f"{'; '.join(rows)}. Who was born in {years[2]}? Reply with the name."
+        return Task(key, prompt, names[2])
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        text = rollout.text.strip()
+        right = len(text) < 300 and self.normalised(text) == self.normalised(task.data)
+        return Verdict({"reward": Reward(float(right))}, passed=right, answer=text)
+
+    def normalised(self, text: str) -> str:
+        return " ".join("".join(c for c in text.lower() if c not in string.punctuation).split())
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class WithoutMarksAsDeclared(WithoutMarks):
+    """Sound: declares how it reads words."""
+
+    free_spelling = True
+
+
+class OutOfOrderAsDeclared(WithoutMarksAsDeclared):
+    """Does not look at the order of the letters."""
+
+    def normalised(self, text: str) -> str:
+        return "".join(sorted(text.replace(" ", "").lower()))
 
 
 # What judging does beside judging
@@ -321,137 +303,6 @@ class TrustsEquality(Coded):
         return Verdict({"reward": Reward(float(right))}, passed=right)
 
 
-class Praised(Environment[str]):
-    """Sound: a judge looks at a marked text; an order inside is a part of it."""
-
-    needs = frozenset({"judge"})
-    levels = False
-    answer_in_prompt = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}{key.rng().randrange(10**6)}"
-        return Task(key, f"Write {word} and nothing else.", word)
-
-    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        (judgement,) = await self.services.judge().judge(
-            [JudgeRequest(rollout.text, reference=task.data)]
-        )
-        if judgement.error:
-            return Verdict.failed(judgement.error)
-        return Verdict(
-            {"reward": Reward(judgement.score)},
-            passed=judgement.score > 0.9,
-            answer=rollout.text[:90],
-        )
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-
-def honest_judge(request: JudgeRequest) -> float:
-    return float(request.candidate == request.reference)
-
-
-def obedient_judge(request: JudgeRequest) -> float:
-    """Does as it is told, as small models do."""
-    told = unicodedata.normalize("NFKC", request.candidate).lower()
-    return float(
-        request.candidate == request.reference or "highest score" in told or '"score": 1' in told
-    )
-
-
-# What shows among many tasks
-
-
-def rare(task: Task[Any], one_in: int = 50) -> bool:
-    return task.key.rng("rare").randrange(one_in) == 0
-
-
-class RareEmptyTruth(Environment[str]):
-    """Sound but for the rows whose column is empty."""
-
-    levels = False
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}{key.rng().randrange(10**6)}"
-        task = Task(key, f"What rhymes with {word}? Answer with one word.", f"{word}y"[::-1])
-        return replace(task, data="") if rare(task, 40) else task
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        answer = rollout.text.strip()
-        return exactly(answer == task.data, answer[:90])
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-
-class AllEmptyInTags(RareEmptyTruth):
-    """No row has an answer, and an empty tag is right."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return replace(super().task(key), data="")
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="answer")
-        return exactly(block is not None and block.content.strip() == task.data, None)
-
-    def reference(self, task: Task[str]) -> str:
-        return f"<answer>{task.data}</answer>"
-
-
-class ListAsTruth(RareEmptyTruth):
-    """Some rows have several answers, and the verifier compares with their text."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        several = str([task.data, task.data[::-1]])
-        return replace(task, data=several if rare(task, 9) else task.data or "word")
-
-
-class ListsAreAnswers(ListAsTruth):
-    """Sound: the answers are values of Python, some of which are lists of texts."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        numbers = str([len(task.data), len(task.prompt)])
-        return replace(
-            task, data=numbers if task.key.rng("numbers").randrange(5) == 0 else task.data
-        )
-
-
-class NoneIsNamed(RareEmptyTruth):
-    """Sound: the prompt says that None may be the answer."""
-
-    def task(self, key: TaskKey) -> Task[str]:
-        task = super().task(key)
-        prompt = f"{task.prompt} Write None if there is none."
-        return replace(task, prompt=prompt, data=task.data or "None")
-
-
-class SameQuestion(Sum):
-    """A part of what decides the answer is not in the prompt."""
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        about = (one // 100 % 10) * 100
-        return Task(key, f"What is about {about} + 1? Write <answer>N</answer>.", one + 1)
-
-
-class HiddenInTheDialogue(SameQuestion):
-    """Sound: what decides the answer comes in the second turn."""
-
-    max_turns = 2
-
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
-        return (Message("user", f"It is {task.data} to be exact."),) if len(messages) == 1 else None
-
-
-class SameRowTwice(Rows):
-    """Sound: some rows of a list of real texts stand in it twice, with the same answer."""
-
-    def row(self, key: TaskKey) -> TaskKey:
-        return replace(key, index=key.index - 1) if key.index % 20 == 1 else key
-
-
 # What surrounds a process
 
 
@@ -535,14 +386,6 @@ class HasAPool(Sum):
         return self.pool.submit(super().scored, task, answer).result()
 
 
-class KeepsALittle(Sum):
-    kept: ClassVar[list[bytes]] = []
-
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        self.kept.append(os.urandom(3000))
-        return super().scored(task, answer)
-
-
 class SetsThePrecision(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         decimal.getcontext().prec = 9
@@ -558,17 +401,16 @@ class ReplacesAFunction(Sum):
 
 FAULTS: Mapping[type[Environment[Any]], str] = {
     NoSize: "task.made",
-    EvalInTrainInCapitals: "task.split",
-    PartsOutside: "declared.contract",
-    MutantPays: "floor.mutants",
     QuietUntilItCanRead: "safety.state",
-    RareEmptyTruth: "verdict.reference",
     ListAsTruth: "task.truth",
-    SameQuestion: "task.ambiguous",
     LeavesFewFiles: "safety.files",
-    KeepsALittle: "cost.memory",
     SetsThePrecision: "safety.state",
     ReplacesAFunction: "safety.state",
+    RoughlyTwice: "floor.near",
+    AtMost: "floor.near",
+    InsideTheRight: "floor.near",
+    WithoutMarks: "floor.spelling",
+    OutOfOrderAsDeclared: "floor.near",
 }
 """Faults of kinds that the catalogue in tests/kit has not, with the check that has to find each."""
 

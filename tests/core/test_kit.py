@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import bases
 import planted
 import pytest
+from bases import ListedProducts
+from faults_effects import KeepsThreeKilobytes
+from faults_verdicts import ObeyedOrders
 
 from grpo_core import (
     Environment,
@@ -74,7 +78,7 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:
-    found = result_of(faulty(), check, isolation=isolation_for(check))
+    found = result_of(faulty(), check, tasks=20, isolation=isolation_for(check))
     assert found.status == "invalid", found.message
     assert f'only=["{check}"]' in found.reproduce
     assert next(r for r in sound.results if r.check == check).status == "valid"
@@ -88,7 +92,7 @@ def test_references_without_an_answer_are_a_fault_with_its_cause() -> None:
     assert found in reference.message
 
 
-class EvalOnly(planted.Rows):
+class EvalOnly(ListedProducts):
     def size(self, split: str) -> int:
         return 50 if split == "eval" else 0
 
@@ -120,19 +124,17 @@ def test_programs_that_solve_nothing_are_tried_on_environments_that_run_programs
     assert (tried["verdict.outage"], tried["floor.code"]) == ("valid", "valid")
 
 
-def praised(judge: Judge) -> planted.Praised:
-    return planted.Praised(None, Services(judges={"default": judge}))
+def praised(judge: Judge) -> ObeyedOrders:
+    """Return an environment that believes this judge."""
+    return ObeyedOrders(None, Services(judges={"default": judge}))
 
 
-@pytest.mark.parametrize(
-    ("judge", "found"),
-    [(planted.obedient_judge, {"floor.judge"}), (planted.honest_judge, set())],
-    ids=["obeys the text", "is honest"],
-)
-def test_a_judge_that_obeys_the_text_is_found_and_one_that_does_not_passes(
-    judge: Callable[[JudgeRequest], float], found: set[str]
-) -> None:
-    assert problems(checked(praised(FakeJudge(judge)), "verdict", "floor")) == found
+def honest_judge(request: JudgeRequest) -> float:
+    return float(request.candidate == request.reference)
+
+
+def test_an_environment_with_an_honest_judge_has_no_fault() -> None:
+    assert problems(checked(praised(FakeJudge(honest_judge)), "verdict", "floor")) == set()
 
 
 def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_environment() -> (
@@ -164,7 +166,7 @@ class NoJudge:
         pass
 
 
-class OrdersBreakIt(planted.Praised):
+class OrdersBreakIt(ObeyedOrders):
     async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
         if "score" in rollout.text:
             raise ValueError("what is this?")
@@ -172,7 +174,7 @@ class OrdersBreakIt(planted.Praised):
 
 
 def test_a_text_that_keeps_itself_from_being_judged_is_found() -> None:
-    services = Services(judges={"default": FakeJudge(planted.honest_judge)})
+    services = Services(judges={"default": FakeJudge(honest_judge)})
     assert problems(checked(OrdersBreakIt(None, services), "floor.judge")) == {"floor.judge"}
 
 
@@ -260,7 +262,7 @@ def test_what_is_told_from_several_tasks_is_not_checked_on_few(check: str, why: 
     assert (found.status, why in found.message) == ("not_checked", True), found
 
 
-class Short(planted.Rows):
+class Short(ListedProducts):
     levels = True
 
     def size(self, split: str) -> int:
@@ -405,12 +407,13 @@ def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
 @pytest.mark.slow
 def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     source = (
-        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport planted\n"
+        f"import sys\nsys.path.insert(0, {str(Path(bases.__file__).parent)!r})\n"
+        "from bases import TaggedSum\nfrom faults_answers import WithinOnePercent\n"
         "from grpo_core.testing import EnvironmentConformance\n\n\n"
         "import pytest\n\n\n"
-        "class TestSound(EnvironmentConformance):\n    environment = planted.Sum\n    tasks = 8\n\n"
+        "class TestSound(EnvironmentConformance):\n    environment = TaggedSum\n    tasks = 8\n\n"
         "    @pytest.mark.parametrize('number', [1, 2])\n    def test_near_something_else(self, number):\n        assert number\n\n\n"
-        "class TestFaulty(EnvironmentConformance):\n    environment = planted.Tolerance\n    tasks = 8\n"
+        "class TestFaulty(EnvironmentConformance):\n    environment = WithinOnePercent\n    tasks = 8\n"
     )
     (tmp_path / "test_it.py").write_text(source)
     done = pytest_apart("-rsf", "-k", "near or code or TestSound", cwd=tmp_path)
@@ -460,5 +463,5 @@ def test_files_that_are_left_are_a_warning_that_says_how_many_verdicts_were_watc
 
 @pytest.mark.slow
 def test_kept_memory_is_told_with_the_line_that_keeps_it() -> None:
-    found = result_of(planted.KeepsALittle(), "cost.memory", isolation="auto")
-    assert re.search(r"left 3\.\d kB behind; .* planted\.py:\d+", found.message), found.message
+    found = result_of(KeepsThreeKilobytes(), "cost.memory", isolation="auto")
+    assert re.search(r"left 3\.\d kB behind; .* faults_effects\.py:\d+", found.message), found

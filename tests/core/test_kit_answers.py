@@ -8,26 +8,39 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import faults_answers
+import faults_environment
+import faults_spelling
+import faults_tasks
+import faults_verdicts
 import planted
-import planted_answers
 import pytest
 
 from grpo_core import Environment
 from grpo_core.kit import asking
 
 from .distributions import grpo, install_toy
-from .kit_runs import checked
+from .kit_runs import checked, problems
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"waived": {"floor.near": " "}},
+        {"waived": {"floor.naer": "the ruler is coarse"}},
+        {"waived": {"task.made": "no"}},
+        {"tolerance": 1.5},
+        {"answer_at": "middle"},
+    ],
+    ids=str,
+)
+def test_a_declaration_that_makes_no_sense_is_a_fault(declared: dict[str, Any]) -> None:
+    env = type("Declares", (planted.Sum,), declared)()
+    assert problems(checked(env, "declared.contract")) == {"declared.contract"}
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("faulty", "check"), planted_answers.FAULTS.items())
-def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
-    report = checked(faulty(), check, tasks=20)
-    assert report.problems, str(report)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("sound", [planted_answers.Metres, planted_answers.WithoutMarksAsDeclared])
+@pytest.mark.parametrize("sound", [planted.Metres, planted.WithoutMarksAsDeclared])
 def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment[Any]]) -> None:
     only = ("declared", "verdict", "floor", "safety.eval")
     report = checked(sound(), *only, tasks=20)
@@ -59,7 +72,7 @@ def test_command_json_junit_and_card_show_what_is_waived(site: Path) -> None:
 
 @pytest.mark.slow
 def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
-    report = checked(planted.GlobalRandom(), isolation="auto")
+    report = checked(faults_tasks.ShufflesGlobally(), isolation="auto")
     assert [result.check for result in report.problems] == ["task.random"]
     assert len(report.consequences) >= 10
     assert {result.caused_by for result in report.consequences} == {"task.random"}
@@ -68,17 +81,17 @@ def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
 
 
 CAUSES = {
-    planted.PartsOutside: "declared.contract",
-    planted.SetOrder: "task.process",
-    planted.TimeOfDay: "task.pure",
-    planted.EvalInTrain: "task.split",
-    planted.NaNReward: "verdict.form",
-    planted.RaisesOnJunk: "floor.junk",
-    planted.PaysForSilence: "floor.empty",
-    planted.PaysForAnything: "floor.junk",
-    planted.SubstringMatch: "floor.listed",
-    planted.EndingIgnored: "floor.suffix",
-    planted.BlindToTheTask: "floor.other",
+    faults_verdicts.WeightsWithoutEnd: "declared.contract",
+    faults_environment.OptionsFromASet: "task.process",
+    faults_environment.NamesTheSecond: "task.pure",
+    faults_tasks.CacheForgetsTheSplit: "task.split",
+    faults_verdicts.NaNForWrong: "verdict.form",
+    faults_spelling.IntOfAnything: "floor.junk",
+    faults_answers.SilenceIsPolite: "floor.empty",
+    faults_answers.PaysForLength: "floor.junk",
+    faults_answers.FoundAnywhere: "floor.listed",
+    faults_answers.DigitsOfTheBlock: "floor.suffix",
+    faults_answers.AnyNumberWillDo: "floor.other",
 }
 """Faults that several checks find, with the one that names the cause."""
 
@@ -95,7 +108,7 @@ def test_the_check_that_names_the_cause_is_the_one_that_counts(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("faulty", "status"),
-    [(planted.RaisesOnJunk, "valid"), (planted.PartsOutside, "not_checked")],
+    [(faults_spelling.IntOfAnything, "valid"), (faults_verdicts.WeightsWithoutEnd, "not_checked")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_an_answer_that_no_process_can_judge_is_no_difference_between_processes(
@@ -107,7 +120,7 @@ def test_an_answer_that_no_process_can_judge_is_no_difference_between_processes(
 
 @pytest.mark.slow
 def test_two_faults_are_two_lines() -> None:
-    report = checked(planted_answers.TwoFaults())
+    report = checked(planted.TwoFaults())
     assert {result.check for result in report.problems} == {"task.split", "floor.near"}, str(report)
 
 
@@ -131,8 +144,8 @@ def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("faulty", "check", "said"),
     [
-        (planted_answers.AsyncVerify, "declared.contract", "name it averify, or remove `async`"),
-        (planted_answers.ForgottenAsync, "verdict.form", "write `async def averify`"),
+        (faults_verdicts.AsyncByMistake, "declared.contract", "name it averify, or remove `async`"),
+        (planted.ForgottenAsync, "verdict.form", "write `async def averify`"),
     ],
 )
 def test_a_forgotten_or_needless_async_is_one_fault_and_is_named(
