@@ -11,18 +11,8 @@ from typing import Any
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 WORDS = [
-    "amber",
-    "basin",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "haven",
-    "islet",
-    "jetty",
-    "knoll",
-    "ledge",
+    *("amber", "basin", "cedar", "delta", "ember", "fjord"),
+    *("grove", "haven", "islet", "jetty", "knoll", "ledge"),
 ]
 
 

@@ -28,6 +28,11 @@ from grpo_core.extract import (
 MEGABYTE = 1_000_000
 
 
+def content_of(found: Block | NoAnswer | None) -> str:
+    assert isinstance(found, Block), found
+    return found.content
+
+
 class TestXmlTag:
     def test_the_content_is_untouched_and_the_span_covers_the_marks(self) -> None:
         text = "so <answer> 4\n</answer>."
@@ -55,9 +60,7 @@ class TestXmlTag:
         self, text: str, last: str
     ) -> None:
         assert xml_tag(text, tag="a", which="only") is None
-        block = xml_tag(text, tag="a", which="last")
-        assert block is not None
-        assert block.content == last
+        assert content_of(xml_tag(text, tag="a", which="last")) == last
 
     def test_counts_tell_both_marks_apart(self) -> None:
         assert tag_counts("<a><a></a><b>", tag="a") == (2, 1)
@@ -71,12 +74,6 @@ class TestFencedCode:
         assert (block.content, block.language) == ("b = 2\n\nc = 3", "python")
         assert text[block.start : block.end] == "```Python\nb = 2\n\nc = 3\n```"
 
-    def test_a_block_that_is_never_closed_does_not_count(self) -> None:
-        assert fenced_code("```python\nprint(1)\n") is None
-        closed = fenced_code("```\nwhole\n```\n```\ncut off")
-        assert closed is not None
-        assert closed.content == "whole"
-
     def test_languages_choose_among_the_blocks(self) -> None:
         text = "```json\n{}\n```\n```\nplain\n```\n```python\nx\n```"
         assert [
@@ -86,15 +83,14 @@ class TestFencedCode:
         ] == ["{}", "plain", "x"]
         assert fenced_code(text, languages=("rust",)) is None
 
-    def test_an_empty_block_is_empty_text(self) -> None:
-        block = fenced_code("```\n```")
-        assert block is not None
-        assert block.content == ""
-
     @pytest.mark.parametrize(
-        "text", ["", "no code", "``\nx\n``", "inline ```x``` code", "```\nx\n`` trailing"]
+        "text",
+        [
+            *("", "no code", "``\nx\n``", "inline ```x``` code", "```\nx\n`` trailing"),
+            *("```python\nprint(1)\n", "```\na\n~~~"),
+        ],
     )
-    def test_text_without_a_fence_is_none(self, text: str) -> None:
+    def test_text_without_a_closed_fence_is_none(self, text: str) -> None:
         assert fenced_code(text) is None
 
     def test_a_fence_without_a_language_counts_only_where_no_block_has_one_of_them(self) -> None:
@@ -103,9 +99,7 @@ class TestFencedCode:
             block = fenced_code(text, languages={"python", ""})
             assert block is not None
             assert (block.content, block.language) == ("x = 1", "python")
-        (alone,) = [fenced_code(output, languages={"python", ""})]
-        assert alone is not None
-        assert alone.content == "Fizz"
+        assert content_of(fenced_code(output, languages={"python", ""})) == "Fizz"
 
     def test_the_indent_of_a_fence_is_taken_from_its_lines(self) -> None:
         text = "1. The function:\n\n   ```python\n   def f():\n       return 1\n  x\n   ```\n"
@@ -117,6 +111,8 @@ class TestFencedCode:
     @pytest.mark.parametrize(
         ("text", "content"),
         [
+            ("```\n```", ""),
+            ("```\nwhole\n```\n```\ncut off", "whole"),
             ("~~~~\n~~~\na\n~~~~", "~~~\na"),
             ("````python\n```\na\n````", "```\na"),
             ("``` {.python .numberLines}\na\n```", "a"),
@@ -139,29 +135,21 @@ class TestFencedCode:
         assert block.content == content
         assert text[block.start : block.end].strip("1.0) \t\ufeff\n")[0] in "`~"
 
-    def test_a_fence_of_ticks_is_not_closed_by_tildes(self) -> None:
-        assert isinstance(find_code("```\na\n~~~"), NoAnswer)
-
     @pytest.mark.parametrize(
         "line", ["def f(x):", "async def f(x):", "class f:", "f = g", "f: int = g", "f=lambda x: x"]
     )
     def test_the_last_block_that_binds_the_name_counts(self, line: str) -> None:
         texts = ["f(1)", line, "def f2(): pass", "  def f(): pass", "f == 3", "x = f", "print(f)"]
         text = "\n".join(f"```python\n# {number}\n{text}\n```" for number, text in enumerate(texts))
-        block = find_code(text, languages=("python",), binds="f")
-        assert isinstance(block, Block)
-        assert block.content == f"# 1\n{line}"
+        assert content_of(find_code(text, languages=("python",), binds="f")) == f"# 1\n{line}"
 
     def test_a_later_block_that_binds_the_name_counts_even_if_it_is_broken(self) -> None:
         text = "```python\ndef f(): return 1\n```\n```python\ndef f(:\n```"
-        block = find_code(text, binds="f")
-        assert isinstance(block, Block)
-        assert block.content == "def f(:"
+        assert content_of(find_code(text, binds="f")) == "def f(:"
 
     def test_a_name_is_no_pattern(self) -> None:
-        block = find_code("```\na+ = 1\n```\n```\naa = 2\n```", binds="a+")
-        assert isinstance(block, Block)
-        assert block.content == "a+ = 1"
+        text = "```\na+ = 1\n```\n```\naa = 2\n```"
+        assert content_of(find_code(text, binds="a+")) == "a+ = 1"
 
 
 class TestJsonBlocks:
@@ -268,18 +256,8 @@ class TestAnswerNumbers:
         "text",
         [
             *("", "eighteen", "18 or 19", "18 19", "1/2", r"\frac{1}{2}", "17 = 18", "1,8", "1 08"),
-            *(
-                "18 million",
-                "18th",
-                "18k",
-                "1e5",
-                "0x12",
-                "--18",
-                "-$-18",
-                "18..",
-                "3.5.1",
-                "1_000",
-            ),
+            *("18 million", "18th", "18k", "1e5", "0x12", "--18", "-$-18", "18..", "3.5.1"),
+            "1_000",
             *("２", "²", "nan", "inf", "**18", "$5 or $6$", "18 dollars and 50 cents", "18%%"),
             *("x = y = 18", "not 17, 18", "**17** **18**", r"\boxed{17}\boxed{18}", "1" * 31),
             *("18" + " " * 200 + "x", "18 kg}"),
@@ -351,7 +329,17 @@ class TestThousands:
 class TestJson:
     @pytest.mark.parametrize(
         "value",
-        [None, True, 0, -1.5, 'a ] } [ { \\ " text', [], {"a": [1, {"b": None}]}, "\U0001f600"],
+        [
+            None,
+            True,
+            0,
+            -1.5,
+            'a ] } [ { \\ " text',
+            [],
+            {"a": [1, {"b": None}]},
+            "\U0001f600",
+            [{"a": 1}, {"a": 2}],
+        ],
     )
     def test_a_json_value_is_read(self, value: object) -> None:
         parsed = parse_json(f" {json.dumps(value)}\n")
@@ -360,26 +348,28 @@ class TestJson:
 
     @pytest.mark.parametrize(
         "text",
-        ["", "{", "[1,]", "{'a': 1}", "1 2", "nul", '{"a": 1} x', "\ufeff1", '"\x00"', '"\\ud8"'],
+        [
+            *(
+                "",
+                "{",
+                "[1,]",
+                "{'a': 1}",
+                "1 2",
+                "nul",
+                '{"a": 1} x',
+                "\ufeff1",
+                '"\x00"',
+                '"\\ud8"',
+            ),
+            *("NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"),
+            *('"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"'),
+            *('"\ud800"', '{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]'),
+        ],
     )
-    def test_text_that_is_not_json_is_none(self, text: str) -> None:
+    def test_what_is_no_json_or_not_finite_or_half_a_pair_or_ambiguous_is_none(
+        self, text: str
+    ) -> None:
         assert parse_json(text) is None
-
-    @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"])
-    def test_numbers_that_are_not_finite_are_refused(self, text: str) -> None:
-        assert parse_json(text) is None
-
-    @pytest.mark.parametrize(
-        "text",
-        ['"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"', '"\ud800"'],
-    )
-    def test_half_of_a_surrogate_pair_is_refused_at_any_depth(self, text: str) -> None:
-        assert parse_json(text) is None
-
-    def test_the_same_key_twice_is_refused_at_any_depth(self) -> None:
-        assert parse_json('{"a": 1, "a": 1}') is None
-        assert parse_json('[{"b": {"a": 1, "a": 2}}]') is None
-        assert parse_json('[{"a": 1}, {"a": 2}]') is not None
 
     def test_depth_is_bounded_exactly_and_ignores_brackets_in_strings(self) -> None:
         assert parse_json("[" * 3 + "]" * 3, max_depth=3) is not None
