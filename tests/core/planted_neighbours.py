@@ -220,18 +220,15 @@ class LooksForTheBackup(HasASecretBackup):
     answer_in_prompt = True
 
 
-HONEST: Mapping[type[Environment[Any]], str] = {
-    HelperThatEnds: "safety.processes",
-    CharactersOfTheUser: "task.process",
-    PinnedAgain: "task.process",
-    ShelvesBesideOthers: "episode.files",
-    CopiesAsTold: "episode.files",
-    LooksForTheBackup: "episode.files",
-}
-
 FAULTS: Mapping[type[Environment[Any]], str] = {
     HelperThatStays: "safety.processes",
     DaysOfTheUser: "task.process",
     HurriedBehindTheLocale: "task.process",
-    HasASecretBackup: "episode.files",
+}
+SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
+    HelperThatEnds: ("safety.processes",),
+    CharactersOfTheUser: ("task.process",),
+    PinnedAgain: ("task.process",),
+    CopiesAsTold: ("episode.files",),
+    LooksForTheBackup: ("episode.files",),
 }

@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import bases
 import planted
+import planted_neighbours as neighbours
 import pytest
 from bases import ListedProducts
 from faults_effects import KeepsThreeKilobytes
@@ -74,7 +75,7 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items())
+@pytest.mark.parametrize(("faulty", "check"), (planted.FAULTS | neighbours.FAULTS).items())
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:
@@ -249,19 +250,6 @@ def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() ->
     }
 
 
-@pytest.mark.parametrize(
-    ("check", "why"),
-    [
-        ("floor.near", "fewer than 4 answers"),
-        ("floor.junk", "is checked from 4 tasks"),
-        ("floor.constant", "fewer than 4"),
-    ],
-)
-def test_what_is_told_from_several_tasks_is_not_checked_on_few(check: str, why: str) -> None:
-    found = result_of(planted.Sum(), check, tasks=3)
-    assert (found.status, why in found.message) == ("not_checked", True), found
-
-
 class Short(ListedProducts):
     levels = True
 
@@ -269,9 +257,20 @@ class Short(ListedProducts):
         return 8
 
 
-def test_levels_are_not_told_apart_by_a_handful_of_tasks() -> None:
-    found = result_of(Short(), "task.level")
-    assert (found.status, "fewer than the 12" in found.message) == ("not_checked", True), found
+@pytest.mark.parametrize(
+    ("env", "tasks", "check", "why"),
+    [
+        (planted.Sum, 3, "floor.near", "fewer than 4 answers"),
+        (planted.Sum, 3, "floor.junk", "is checked from 4 tasks"),
+        (planted.Sum, 3, "floor.constant", "fewer than 4"),
+        (Short, 8, "task.level", "fewer than the 12"),
+    ],
+)
+def test_what_is_told_from_several_tasks_is_not_checked_on_few(
+    env: type[Environment[Any]], tasks: int, check: str, why: str
+) -> None:
+    found = result_of(env(), check, tasks=tasks)
+    assert (found.status, why in found.message) == ("not_checked", True), found
 
 
 class Mirrors(planted.Sum):
@@ -424,11 +423,11 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("honest", "checks"), planted.SOUND.items())
+@pytest.mark.parametrize(("honest", "checks"), (planted.SOUND | neighbours.SOUND).items())
 def test_an_odd_but_honest_environment_is_not_condemned(
     honest: type[Environment[Any]], checks: Sequence[str]
 ) -> None:
-    report = checked(honest(), *checks, isolation=isolation_for(*checks))
+    report = checked(neighbours.made(honest), *checks, isolation=isolation_for(*checks))
     assert {result.check: result.status for result in report.results} == dict.fromkeys(
         checks, "valid"
     ), str(report)
@@ -437,6 +436,19 @@ def test_an_odd_but_honest_environment_is_not_condemned(
 def test_a_dialogue_may_tell_later_what_its_prompt_leaves_out() -> None:
     found = result_of(planted.HiddenInTheDialogue(), "task.ambiguous")
     assert (found.status, "a later turn" in found.message) == ("not_checked", True)
+
+
+def test_an_environment_that_was_given_more_than_its_config_is_not_built_again() -> None:
+    found = result_of(neighbours.Multiplied(factor=3), "task.pure")
+    assert (found.status, "new environment" in found.message) == ("valid", False), found
+
+
+def test_a_backup_is_a_fault_and_files_are_told_by_how_often_they_were_changed() -> None:
+    found = result_of(neighbours.made(neighbours.HasASecretBackup), "episode.files")
+    assert found.status == "invalid", found
+    found = result_of(neighbours.made(neighbours.ShelvesBesideOthers), "episode.files")
+    assert found.status == "valid", found
+    assert "times one was emptied or replaced, and nothing passed" in found.message
 
 
 @pytest.mark.sampled(1)
