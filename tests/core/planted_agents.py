@@ -339,12 +339,6 @@ class AnswersItself(Sums):
 # agent.close
 
 
-def new_folder() -> Path:
-    folder = Path(tempfile.mkdtemp())
-    (folder / "notes.txt").write_text("notes")
-    return folder
-
-
 class LeavesProcesses(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
         subprocess.Popen(["sleep", "60"])
@@ -366,8 +360,8 @@ class LeavesWhenCancelled(Sums):
     async def agent(self, task: Task[Any], client: Any) -> Any:
         from openai import BadRequestError
 
-        folder = new_folder()
-
+        folder = Path(tempfile.mkdtemp())
+        (folder / "notes.txt").write_text("notes")
         try:
             said = await super().agent(task, client)
         except BadRequestError:

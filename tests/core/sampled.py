@@ -1,24 +1,11 @@
-"""Which planted faults and which parameters the default test run tries; the rest is heavy."""
+"""Which parameters the default test run tries; the rest is heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-
-from grpo_core import Environment
-
-
-def one_of_each_check(faults: Mapping[type[Environment[Any]], str]) -> list[Any]:
-    """Return faulty environments with their checks; all but the first of each check are heavy."""
-    seen, parameters = set[str](), []
-    for environment, check in faults.items():
-        marks = [pytest.mark.heavy] if check in seen else []
-        seen.add(check)
-        name = f"{environment.__name__}-{check}"
-        parameters.append(pytest.param(environment, check, id=name, marks=marks))
-    return parameters
 
 
 def some_of(values: Iterable[Any], default: Sequence[Any]) -> list[Any]:

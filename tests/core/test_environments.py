@@ -110,16 +110,18 @@ def test_a_wrong_value_is_one_line_with_the_key_and_what_was_found(
         build(**overrides)
 
 
-def test_a_target_that_is_no_environment_is_refused() -> None:
-    with pytest.raises(
-        PluginError, match="environment 'example' is 3; its Spec must name a subclass of"
-    ):
-        build("NOT_AN_ENVIRONMENT")
-
-
-def test_a_config_that_is_no_dataclass_is_refused() -> None:
-    with pytest.raises(PluginError, match="write it as a frozen dataclass"):
-        build("WithoutDataclass")
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("NOT_AN_ENVIRONMENT", "environment 'example' is 3; its Spec must name a subclass of"),
+        ("WithoutDataclass", "write it as a frozen dataclass"),
+    ],
+)
+def test_a_target_that_is_no_environment_and_a_config_that_is_no_dataclass_are_refused(
+    target: str, message: str
+) -> None:
+    with pytest.raises(PluginError, match=message):
+        build(target)
 
 
 HEIR = """

@@ -11,7 +11,6 @@ from grpo_core import Environment
 from grpo_core.kit.result import CheckResult, catalogue
 
 from .kit_runs import results
-from .sampled import one_of_each_check, some_of
 
 OF_AGENTS = [check for check in catalogue() if check.startswith("agent.")]
 
@@ -21,7 +20,7 @@ def found_in(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
+@pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items())
 def test_a_fault_of_an_agent_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
@@ -38,7 +37,7 @@ def test_a_program_is_an_agent_that_is_cut_off_and_runs_again() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Submits,)))
+@pytest.mark.parametrize("env", planted.SOUND)
 def test_honest_agents_have_no_fault(env: type[Environment[Any]]) -> None:
     found = found_in(env, "verdict", "agent", "floor.empty", "floor.cheats", "safety")
     assert not [result for result in found.values() if result.status == "invalid"]
