@@ -9,8 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
@@ -149,61 +148,6 @@ def in_order(steps: int) -> dict[int, list[int]]:
 # --- the loss
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("cap", "floor"), [(2.0, 0.0), (1.1, 0.9)])
-@pytest.mark.parametrize("minibatches", [1, 3])
-def test_the_update_on_stale_rollouts_equals_plain_pytorch(cap, floor, minibatches):
-    """min(pi_old / mu, cap), detached, times PPO's surrogate with the ratio pi / pi_old, and AdamW, over two passes in float64."""
-    config = run_config(
-        loss={"tis_cap": cap, "tis_floor": floor, "aggregation": "sequence_sum"},
-        kl={"beta": 0.0},
-        optimizer={"lr": 0.03, "max_grad_norm": 1e9},
-        schedule={"name": "constant", "warmup": 0},
-        trainer={"mu": 2, "minibatches": minibatches},
-    )
-    segments = [r.segments[0] for group in random_rollouts(P, G, seed=5) for r in group]
-    rng = random.Random(1)
-    rows = [Row(s, rng.uniform(-1, 1), 1 / len(segments)) for s in segments]
-    size = -(-len(rows) // minibatches)
-    steps = [rows[i : i + size] for i in range(0, len(rows), size)]
-
-    policy, plain = tiny_policy(), tiny_policy()
-    mu = _older_logprobs(plain, segments)
-    stale = {
-        id(row): replace(row.segment, logprobs=tuple(mu[id(row.segment)].tolist())) for row in rows
-    }
-    values = Updater(policy, config, steps=1).update(
-        [[Row(stale[id(row)], row.advantage, row.weight) for row in step] for step in steps]
-    )
-
-    old = {id(row): _logprobs(plain, row.segment).detach() for row in rows}
-    adam = torch.optim.AdamW(
-        [p for _, p in plain.trainable()], lr=0.03, betas=config.optimizer.betas, weight_decay=config.optimizer.weight_decay,
-    )  # fmt: skip
-    cut = tokens = 0
-    for _, step in itertools.product(range(2), steps):
-        adam.zero_grad()
-        loss = torch.zeros((), dtype=torch.float64)
-        for row in step:
-            now = _logprobs(plain, row.segment)
-            for t, is_trained in enumerate(row.segment.trainable):
-                if not is_trained:
-                    continue
-                plain_weight = float(torch.exp(old[id(row)][t] - mu[id(row.segment)][t]))
-                weight = max(floor, min(cap, plain_weight))
-                cut, tokens = cut + (weight != plain_weight), tokens + 1
-                ratio = torch.exp(now[t] - old[id(row)][t])
-                surrogate = torch.min(ratio * row.advantage, ratio.clamp(0.8, 1.2) * row.advantage)
-                loss = loss - weight * surrogate * row.weight
-        loss.backward()
-        adam.step()
-    assert 0 < cut < tokens
-    if minibatches == 1:  # otherwise it is a mean over steps of different lengths
-        assert values["sampling/truncated"] == pytest.approx(cut / tokens)
-    for (name, ours), (_, theirs) in zip(policy.trainable(), plain.trainable(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10, msg=name)
-
-
 def _logprobs(policy: Any, segment: Segment) -> torch.Tensor:
     """Of each completion token (T,), by a plain forward pass."""
     ids = torch.tensor([[*segment.prompt_ids, *segment.token_ids]])
@@ -214,13 +158,23 @@ def _logprobs(policy: Any, segment: Segment) -> torch.Tensor:
     return log_TV[torch.arange(len(segment.token_ids)), list(segment.token_ids)]
 
 
-def _older_logprobs(policy: Any, segments: Sequence[Segment]) -> dict[int, torch.Tensor]:
-    """What another version of the weights, which sampled, gave to each token."""
-    older = tiny_policy()
-    with torch.no_grad():
-        for (_, p), number in zip(older.trainable(), itertools.count(), strict=False):
-            p += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
-        return {id(segment): _logprobs(older, segment) for segment in segments}
+def test_the_share_of_tokens_whose_importance_is_cut_is_told():
+    """What an update makes of the weights, the oracles of test_algorithm.py and test_segments.py compute."""
+    config = run_config(loss={"tis_cap": 1.1, "tis_floor": 0.9})
+    policy = tiny_policy()
+    segments = [r.segments[0] for group in random_rollouts(P, G, seed=5) for r in group]
+    weights = [
+        float((now - drawn).exp())
+        for segment in segments
+        for now, drawn, is_trained in zip(
+            _logprobs(policy, segment), segment.logprobs, segment.trainable, strict=True
+        )
+        if is_trained
+    ]
+    cut = [not 0.9 <= weight <= 1.1 for weight in weights]
+    assert 0 < sum(cut) < len(cut)
+    values = Updater(policy, config, steps=1).update([[Row(s, 0.5, 1.0) for s in segments]])
+    assert values["sampling/truncated"] == pytest.approx(fmean(cut))
 
 
 # --- what is sampled, and by which weights
@@ -348,33 +302,26 @@ class Played:
     """A queue with rollouts and updates of random length; notes what happens."""
 
     def __init__(self, *, bound: int, total: int, seed: int, early: bool) -> None:
-        self.rng, self.bound, self.total, self.early = random.Random(seed), bound, total, early
-        self.version = self.synced = 0
-        self.starts: list[tuple[int, int]] = []
-        self.open = 0
+        self.rng, self.total, self.early = random.Random(seed), total, early
+        self.version = self.open = 0
+        self.steps: list[int] = []
         self.queue: RolloutQueue[tuple[int, int, int]] = RolloutQueue(
             self.roll_out, max_staleness=bound, total=total
         )
 
     async def roll_out(self, turn: Turn) -> tuple[int, int, int]:
-        self.starts.append((turn.step, turn.start))
+        self.steps.append(turn.step)
         assert self.open == 0, "only one step's rollouts are sampled at a time"
         self.open = 1
-        self.synced = self.version
+        version = self.version
         turn.take_weights()
-        version = self.synced
         await asyncio.sleep(self.rng.uniform(0, 0.004))
         self.open = 0
-        count = self.rng.randint(1, 4)
+        end = turn.start + self.rng.randint(1, 4)
+        turn.pass_on(end)
         if self.early:
-            turn.pass_on(turn.start + count)
             await asyncio.sleep(self.rng.uniform(0, 0.01))
-        else:
-            self.open = 1
-            await asyncio.sleep(self.rng.uniform(0, 0.002))
-            self.open = 0
-            turn.pass_on(turn.start + count)
-        return turn.start, turn.start + count, version
+        return turn.start, end, version
 
     async def train(self) -> list[int]:
         ages, position = [], 0
@@ -400,7 +347,7 @@ def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound, early):
         played = Played(bound=bound, total=30, seed=seed, early=early)
         ages = asyncio.run(played.train())
         assert max(ages) <= bound
-        assert [step for step, _ in played.starts] == list(range(1, 31))
+        assert played.steps == list(range(1, 31))
         oldest = max(oldest, *ages)
     assert oldest == bound  # the bound is used
 
