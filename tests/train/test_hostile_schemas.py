@@ -75,8 +75,7 @@ def answers(policy: Policy, asked: Sequence[Request]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n == HANGING else []) for n in REFUSED],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == HANGING else []) for n in REFUSED]
 )
 def test_a_hostile_schema_is_refused_and_four_honest_requests_are_answered(policy, name):
     honest = requests(policy, [None, {"type": "boolean"}, None, {"type": "boolean"}], length=5)

@@ -174,26 +174,14 @@ CASES: dict[str, list[str]] = {
     "plot": ["RUN", "FORGED/damage", "NEW/nothing"],
     "report": ["RUN --out NEW/report", "FORGED/damage", "NEW/nothing"],
     "watch": ["FORGED/damage", "NEW/nothing --text"],
-    "serve": [
-        "no/modelNAME",
-        "MODEL --host 1.2.3.4NAME",
-        "MODEL --port=0 --socket RUN/no/NAME",
-    ],
-    "generate": [
-        "EVIL --run RUN --max-new-tokens 60 --temperature 1",
-        "x --model no/modelNAME",
-    ],
+    "serve": ["no/modelNAME", "MODEL --host 1.2.3.4NAME", "MODEL --port=0 --socket RUN/no/NAME"],
+    "generate": ["EVIL --run RUN --max-new-tokens 60 --temperature 1", "x --model no/modelNAME"],
     "envs": ["", "--json"],
     "plugins": ["", "--json", "broken --check"],
     "doctor": [""],
     "env new": ["word-sums --out NEW/package", "NAME"],
     **{f"new {kind}": ["word-sums --out NEW/package", "NAME"] for kind in NEW},
-    "env show": [
-        "FILE:Bug --reference",
-        "evil --json --reference",
-        "FILE:Long",
-        "evil/EVIL",
-    ],
+    "env show": ["FILE:Bug --reference", "evil --json --reference", "FILE:Long", "evil/EVIL"],
     "env score": [
         "FILE:Bug --answer -",
         "FILE:Bug --answer - --json",
@@ -202,11 +190,7 @@ CASES: dict[str, list[str]] = {
         "FILE:Caged --answer -",
     ],
     "env check": ["FILE:Bug --only verdict.form --only task.made --tasks 2"],
-    "env export": [
-        "FILE:Bug --to trl",
-        "FILE:Bug --to trl --out NEW/train",
-        "evil/EVIL --to trl",
-    ],
+    "env export": ["FILE:Bug --to trl", "FILE:Bug --to trl --out NEW/train", "evil/EVIL --to trl"],
     "env card": ["FILE:Bug --tasks 2", "FILE:Bug --tasks 0 --markdown"],
     "env play": ["FILE:Bug"],
     "env probe": [

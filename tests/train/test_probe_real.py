@@ -23,13 +23,7 @@ REVERSE = f"{Path(__file__).parents[2] / 'examples' / '02_write_an_environment.p
 def probed(name: str) -> tuple[int, Any]:
     """Status and report of 24 x 8 attempts at the easiest level."""
     done = CliRunner().invoke(
-        app,
-        [
-            "env",
-            "probe",
-            name,
-            *words("--model smollm2-135m --level 0 --tasks 24 --json"),
-        ],
+        app, ["env", "probe", name, *words("--model smollm2-135m --level 0 --tasks 24 --json")]
     )
     return done.exit_code, json.loads(done.stdout)
 
