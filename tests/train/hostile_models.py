@@ -36,17 +36,13 @@ class Canary:
         return os.system, (f"touch {os.environ['GRPO_TEST_CANARY']}",)
 
 
-def code(path: Path) -> None:
-    """Write a module that leaves a file when it runs."""
-    path.write_text(f"open({os.environ['GRPO_TEST_CANARY']!r}, 'w')\nclass Own: ...\n")
+def change(name: str, make: Callable[[bytes], bytes]) -> Damage:
+    """Replace the bytes of a file."""
+    return lambda folder: (folder / name).write_bytes(make((folder / name).read_bytes()))
 
 
 def edit(name: str, **changes: Any) -> Damage:
-    def damage(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
-        (folder / name).write_text(json.dumps(content | changes))
-
-    return damage
+    return change(name, lambda data: json.dumps(json.loads(data) | changes).encode())
 
 
 config, adapter, rules = (
@@ -83,6 +79,14 @@ def pipe(name: str) -> Damage:
     return damage
 
 
+def is_a_folder(name: str) -> Damage:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        (folder / name).mkdir()
+
+    return damage
+
+
 def device(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("/dev/zero")
@@ -92,32 +96,26 @@ def nested(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 
 
-def header(tensors: Any, *, size: int | None = None, length: int | None = None) -> Damage:
-    """Replace the weights by a file of this header; `size` bytes follow that take no room on the disk."""
+def sparse(path: Path, data: bytes, size: int) -> None:
+    """Write a file; `size` bytes follow that take no room on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.truncate(len(data) + size)
+
+
+def header(tensors: Any, *, size: int = 0, length: int | None = None) -> Damage:
+    """Replace the weights by a file of this header; as to `size` see `sparse`."""
 
     def damage(folder: Path) -> None:
         data = tensors.encode() if isinstance(tensors, str) else json.dumps(tensors).encode()
-        with (folder / "model.safetensors").open("wb") as file:
-            file.write(struct.pack("<Q", len(data) if length is None else length) + data)
-            if size is not None:
-                file.truncate(8 + len(data) + size)
+        start = struct.pack("<Q", len(data) if length is None else length)
+        sparse(folder / "model.safetensors", start + data, size)
 
     return damage
 
 
 def entry(shape: list[int], start: int, end: int, dtype: str = "F32") -> dict[str, Any]:
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
-
-
-def cut(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
-def relabelled(folder: Path) -> None:
-    """Say of each tensor that it is of another type."""
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes().replace(b'"F32"', b'"F64"'))
 
 
 def index(content: Any) -> Damage:
@@ -160,7 +158,8 @@ def split(pattern: str) -> dict[str, Any]:
 
 def own_code(*, of_tokenizer: bool) -> Damage:
     def damage(folder: Path) -> None:
-        code(folder / "own.py")
+        canary = os.environ["GRPO_TEST_CANARY"]
+        (folder / "own.py").write_text(f"open({canary!r}, 'w')\nclass Own: ...\n")
         if of_tokenizer:
             own = {"AutoTokenizer": ["own.Own", "own.Own"]}
             edit("tokenizer_config.json", tokenizer_class="Own", auto_map=own)(folder)
@@ -180,17 +179,15 @@ def adapts_adapter(folder: Path) -> None:
     adapter(base_model_name_or_path=str(folder / "first"))(folder)
 
 
+def emptied(folder: Path) -> Path:
+    """Return the path of a GGUF file in a folder that has nothing else."""
+    for path in folder.iterdir():
+        path.unlink()
+    return folder / "model.gguf"
+
+
 def gguf(data: bytes, *, size: int = 0) -> Damage:
-    """Leave nothing but a GGUF file, with `size` bytes at its end that take no room on the disk."""
-
-    def damage(folder: Path) -> None:
-        for path in folder.iterdir():
-            path.unlink()
-        with (folder / "model.gguf").open("wb") as file:
-            file.write(data)
-            file.truncate(len(data) + size)
-
-    return damage
+    return lambda folder: sparse(emptied(folder), data, size)
 
 
 def gguf_start(tensors: int, settings: int) -> bytes:
@@ -206,12 +203,11 @@ def gguf_setting(name: str, value: str | int) -> bytes:
 
 def gguf_layers(folder: Path) -> None:
     """Change a good GGUF file: it names ten million layers."""
-    for path in folder.iterdir():
-        path.unlink()
-    write_gguf(folder / "model.gguf")
-    data, name = (folder / "model.gguf").read_bytes(), b"llama.block_count"
+    path, name = emptied(folder), b"llama.block_count"
+    write_gguf(path)
+    data = path.read_bytes()
     place = data.index(name) + len(name) + 4
-    (folder / "model.gguf").write_bytes(data[:place] + struct.pack("<I", 10**7) + data[place + 4 :])
+    path.write_bytes(data[:place] + struct.pack("<I", 10**7) + data[place + 4 :])
 
 
 MODELS: dict[str, Damage] = {
@@ -250,8 +246,8 @@ MODELS: dict[str, Damage] = {
     "config of 20 MB": write("config.json", '{"a": "' + "x" * 20_000_000 + '"}'),
     "config is a pipe": pipe("config.json"),
     "generation config is a list": write("generation_config.json", "[1]"),
-    "config is a folder": lambda folder: ((folder / "config.json").unlink(), (folder / "config.json").mkdir()),
-    "weights are a folder": lambda folder: ((folder / "model.safetensors").unlink(), (folder / "model.safetensors").mkdir()),
+    "config is a folder": is_a_folder("config.json"),
+    "weights are a folder": is_a_folder("model.safetensors"),
     "a pipe that nobody asked for": pipe("added_tokens.json"),
     "code for the config": own_code(of_tokenizer=False),
     "code for the tokenizer": own_code(of_tokenizer=True),
@@ -261,8 +257,8 @@ MODELS: dict[str, Damage] = {
     # weights
     "garbage": write("model.safetensors", b"x" * 1000),
     "empty weights": write("model.safetensors", b""),
-    "cut weights": cut,
-    "other types": relabelled,
+    "cut weights": change("model.safetensors", lambda data: data[:-1000]),
+    "tensors that call themselves of another type": change("model.safetensors", lambda data: data.replace(b'"F32"', b'"F64"')),
     "endless header": header({}, length=2**62),
     "header of 100 MB": header("{" + " " * 99_999_000 + "}"),
     "deep header": header(nested(100_000)),

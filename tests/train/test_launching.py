@@ -144,18 +144,6 @@ def test_a_process_that_fails_alone_ends_the_others(tiny_folder, tmp_path):
 
 
 @pytest.mark.heavy
-def test_nothing_outlives_a_launcher_that_is_killed(tiny_folder, tmp_path):
-    run, log = tmp_path / "run", tmp_path / "log"
-    launcher = begin(2, "run", *options(tiny_folder, run), log=log)
-    ranks = ranks_of(launcher)
-    wait_for_steps(launcher, log, 1)
-    below = [process for rank in ranks for process in [rank, *rank.children(recursive=True)]]
-    launcher.kill()
-    assert ended([launcher]) == [-signal.SIGKILL]
-    assert not psutil.wait_procs(below, timeout=5)[1]
-
-
-@pytest.mark.heavy
 def test_an_evaluation_in_two_processes_is_that_of_one(tiny_folder, tmp_path):
     given = ["--env", LETTERS, "--model", str(tiny_folder), "--tasks", "5", "--samples", "3"]
     results = []
@@ -169,18 +157,23 @@ def test_an_evaluation_in_two_processes_is_that_of_one(tiny_folder, tmp_path):
     assert results[0][1] == 15
 
 
-def test_a_mistake_is_told_once(tiny_folder, tmp_path):
+@pytest.mark.parametrize(
+    ("more", "started", "told"),
+    [
+        (["--set=optimizer.lr=-1"], {}, "optimizer.lr"),
+        (
+            [],
+            {"RANK": "1", "WORLD_SIZE": "4"},
+            "a launcher such as torchrun has started this one already (RANK=1, WORLD_SIZE=4)",
+        ),
+    ],
+    ids=["a wrong setting", "a launcher around the launcher"],
+)
+def test_a_mistake_is_told_once(tiny_folder, tmp_path, more, started, told):
     log, given = tmp_path / "log", options(tiny_folder, tmp_path / "run")
-    assert launch(2, *given, "--set=optimizer.lr=-1", log=log) == 2
-    assert said(log).count("optimizer.lr") == 1
+    assert launch(2, *given, *more, log=log, **started) == 2
+    assert words_of(log).count(told) == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_a_launcher_around_the_launcher_is_refused(tiny_folder, tmp_path):
-    log, given = tmp_path / "log", options(tiny_folder, tmp_path / "run")
-    assert launch(2, *given, log=log, RANK="1", WORLD_SIZE="4") == 2
-    told = "a launcher such as torchrun has started this one already (RANK=1, WORLD_SIZE=4)"
-    assert told in words_of(log)
 
 
 def test_more_processes_than_gpus_are_refused(monkeypatch):

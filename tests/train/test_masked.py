@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -296,32 +295,6 @@ def test_an_interrupted_run_goes_on_to_the_bit(settings, tmp_path):
     run_until(make(settings, tmp_path / "parts", quick, env=Vowels()), 2)
     Trainer.resumed(tmp_path / "parts", Vowels()).run()
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
-
-
-def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(settings, tmp_path):
-    """What a policy gradient promises; from step to step its loss need not fall, since every batch has advantages of its own."""
-    changes = {"optimizer.lr": 1e-3, "loss.name": "clip"}
-    trainer = make(settings, tmp_path / "run", changes, env=Vowels())
-    groups = trainer.verify(trainer.sample(4, attempts=6))
-    advantage_PG = trainer.method.advantages(asyncio.run(trainer.method.rewards(groups)))
-    every = [
-        Row(rollout.segments[0], advantage, 1 / 24)
-        for group, advantage_G in zip(groups, advantage_PG.tolist(), strict=True)
-        for rollout, advantage in zip(group.rollouts, advantage_G, strict=True)
-    ]
-    found = trainer.actor.policy
-
-    def gain() -> float:
-        total = 0.0
-        for micro in found.micro_batches(every, max_tokens=1000, dtype=torch.float64):
-            with torch.no_grad():
-                logprob_BT, _ = found.logprobs(micro, temperature=1.0)
-            total += float((logprob_BT * micro.advantage_BT * micro.trainable_BT).sum())
-        return total
-
-    before = gain()
-    trainer.method.updater.update([every])
-    assert gain() > before
 
 
 @pytest.mark.slow

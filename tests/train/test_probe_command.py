@@ -46,10 +46,6 @@ class Partial(Parity):
 class Open(Partial):
     open_ended = True
 
-class Easy(Parity):
-    def verify(self, task, rollout):
-        return Verdict({"even": Reward(1), "short": Reward(len(rollout.text) / 100)}, passed=True, answer="x")
-
 class Tooled(Parity):
     max_turns = 2
 
@@ -138,11 +134,6 @@ def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe
 def test_with_open_ends_the_same_rewards_are_trainable(probe):
     reason = found_by(probe("Open", "--json"))["reason"]
     assert "rewards differ within 100% of the groups" in reason
-
-
-def test_what_always_passes_is_untrainable(probe):
-    reason = found_by(probe("Easy", "--level 0.5 --json", status=1))["reason"]
-    assert "at level 0.5 only 0.0% of the tasks have an attempt that fails" in reason
 
 
 def test_a_verifier_that_fails_is_a_reason_and_no_0(probe):
