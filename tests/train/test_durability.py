@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load_file
 
 from grpo_core import Message, Task, TaskKey
 from grpo_core.protocol.errors import ConfigError, UserError
@@ -101,10 +101,6 @@ def flip(path: Path, place: float) -> None:
     path.write_bytes(data)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load((folder / "final" / "adapter_model.safetensors").read_bytes())
-
-
 def logs(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return metrics and rollouts without what depends on the clock."""
     opened = RunFolder.open(folder)
@@ -114,8 +110,10 @@ def logs(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return metrics, [re.sub(r'"seconds": [^,}]*', "", text) for text in texts]
 
 
-def assert_same_weights(folder: Path, whole: Path) -> None:
-    torch.testing.assert_close(weights(folder), weights(whole), rtol=0, atol=0)
+def assert_same_weights(*folders: Path) -> None:
+    path = Path("final", "adapter_model.safetensors")
+    found, expected = (load_file(folder / path) for folder in folders)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def assert_same(folder: Path, whole: Path) -> None:
@@ -204,8 +202,8 @@ def test_a_damaged_log_is_refused_and_cut_by_steps_when_that_is_allowed(run, who
 def test_a_config_that_was_changed_is_refused_until_its_digest_is_removed(run, whole):
     path = run / "config.json"
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
-    done = grpo("run", "--resume", run, status=2)
-    assert "restore it, or, if you changed it on purpose, remove its line" in done.output
+    refused = grpo("run", "--resume", run, status=2).output
+    assert "restore it, or, if you changed it on purpose, remove its line" in refused
     change_config(run)
     assert_refused(run, r"optimizer\.lr was 0\.01, is 0\.02")
     resume(run, changes={"optimizer.lr": 0.01})
@@ -352,17 +350,13 @@ def ended(folder: Path) -> str:
     return (folder / "log.txt").read_text().splitlines()[-1]
 
 
-class Breaks(Observer):
-    """Raises in every call from step 2 on."""
-
-    def step(self, step: int, total: int, metrics: Any) -> None:
-        if step >= 2:
-            raise ZeroDivisionError("a bug of the display")
-
-
 @pytest.mark.slow
 def test_an_observer_that_fails_is_dropped_and_the_run_goes_on(settings, tmp_path):
-    trainer = make(tmp_path / "run", settings, SHORT, {"steps": 4}, observer=Breaks())
+    class Breaks(Observer):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            raise ZeroDivisionError("a bug of the display")
+
+    trainer = make(tmp_path / "run", settings, SHORT, {"steps": 3}, observer=Breaks())
     trainer.run()
     assert trainer.end.kind is EndKind.FINISHED
     said = "the display of the run failed, and the run continues without it: ZeroDivisionError"
@@ -478,12 +472,11 @@ class Unjudgeable(Letters):
 def test_a_run_without_a_scored_held_out_task_does_not_end_well(folder, tmp_path):
     file, out = tmp_path / "unjudgeable.py", tmp_path / "run"
     file.write_text(Path(__file__).with_name("letters.py").read_text() + UNJUDGEABLE)
-    small = f"--prompts-per-step 2 --group-size 2 --steps 1 --model {folder / 'tiny'}"
-    chosen = ("model.dtype=float32", "eval.tasks=2", "verify.max_error_rate=1", "verify.retries=0")
-    options = [*words(small), *(f"--set={setting}" for setting in chosen), "--out", out]
-    done = grpo("run", "--env", f"{file}:Unjudgeable", *options, status=1)
-    assert "none of the held-out tasks could be scored" in done.output
-    assert "no judge for these" in done.output
+    small = f"--prompts-per-step 2 --group-size 2 --steps 1 --model {folder / 'tiny'} --out {out}"
+    more = "model.dtype=float32 eval.tasks=2 verify.max_error_rate=1 verify.retries=0"
+    options = [*words(small), *(f"--set={setting}" for setting in words(more))]
+    shown = grpo("run", "--env", f"{file}:Unjudgeable", *options, status=1).output
+    assert (none := "none of the held-out tasks could be scored") in shown
+    assert "no judge for these" in shown
     assert (out / "final").is_dir()
-    said = "unscored after step 1 of 1: none of the held-out tasks could be scored"
-    assert ended(out).startswith(said)
+    assert ended(out).startswith(f"unscored after step 1 of 1: {none}")

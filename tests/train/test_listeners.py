@@ -28,7 +28,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.verify.sources import Sources
 
 from ..core.distributions import install, install_plugin
-from .letters import Answered, Audited, Letters
+from .letters import Answered, Audited, Hollow, Letters
 from .short_runs import QUICK, Heard, make, ran, run_until, steps_of
 
 PAGE = Path(__file__).parents[2] / "plugins" / "README.md"
@@ -56,14 +56,6 @@ def install_page(site: Path) -> None:
     install(site, "grpo-budget", entry_points={"budget": "grpo_budget"})
 
 
-class Hollow(Answered):
-    """Pays silence."""
-
-    def verify(self, task: Any, rollout: Any) -> Any:
-        verdict = Letters.verify(self, task, rollout)
-        return verdict if rollout.text.strip() else type(verdict)(verdict.rewards, passed=True)
-
-
 @pytest.fixture
 def settings(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "prompts_per_step": 2, "group_size": 4, **nested(QUICK)}
@@ -82,9 +74,8 @@ def test_a_listener_of_the_page_finishes_a_run_by_its_own_metric_and_asks_a_cana
     lines = steps_of(folder)
     assert lines[-2]["budget/tokens"] < 150 <= lines[-1]["budget/tokens"]
     assert trainer.done == len(lines) < 9
-    assert trainer.end is not None
-    assert trainer.end.kind is EndKind.FINISHED
-    assert trainer.end.reason == "the budget of tokens is spent"
+    end = trainer.end
+    assert (end.kind, end.reason) == (EndKind.FINISHED, "the budget of tokens is spent")
     assert lines[-1]["budget/tokens"] == sum(line["tokens/generated"] for line in lines)
     assert (folder / "final").is_dir()
     (alarm,) = trainer.folder.alarm_lines()
@@ -304,7 +295,13 @@ def test_a_state_that_is_not_json_switches_a_listener_off():
 
 # Which listeners a run has
 
-MISNAMED = """
+
+def offers(name: str, target: str) -> dict[str, str]:
+    """Return a plugin with one listener."""
+    return {"named": NAMED.replace("{name}", name).replace("{target}", target)}
+
+
+NAMED = """
 from grpo_core import Spec, hookimpl
 
 @hookimpl
@@ -319,42 +316,30 @@ class Picky:
 class Right:
     def on(self, event): pass
 """
+TWICE = {"records": RECORDS, "second": RECORDS.replace("plugin_records", "plugin_second")}
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "error", "sentence"),
+    ("plugins", "error", "sentence"),
     [
-        ("reward", "Right", ConfigError, "the run itself logs reward/..."),
-        ("letters", "Right", ConfigError, "the run itself logs letters/..."),
-        ("named", "Deaf", PluginError, "which has no method on"),
-        ("named", "Picky", PluginError, "cannot be created: TypeError"),
+        (offers("reward", "Right"), ConfigError, "the run itself logs reward/..."),
+        (offers("letters", "Right"), ConfigError, "the run itself logs letters/..."),
+        (offers("named", "Deaf"), PluginError, "which has no method on"),
+        (offers("named", "Picky"), PluginError, "cannot be created: TypeError"),
+        ({"named": ""}, ConfigError, "plugins=named: this plugin offers no listener"),
+        (TWICE, ConfigError, r"plugins=second: .* has a listener 'records' already"),
     ],
+    ids=["a metric", "an environment", "deaf", "picky", "none", "twice"],
 )
 def test_a_listener_that_no_run_could_have_is_refused_before_anything_is_written(
-    settings, site, tmp_path, name, target, error, sentence
+    settings, site, tmp_path, plugins, error, sentence
 ):
-    install_plugin(site, "named", MISNAMED.replace("{name}", name).replace("{target}", target))
+    for name, source in {**plugins, "unnamed": RECORDS}.items():
+        install_plugin(site, name, source)
     with pytest.raises(error, match=sentence):
-        make(settings, tmp_path / "run", {"plugins": ["named"]})
+        make(settings, tmp_path / "run", {"plugins": list(plugins)})
     assert not (tmp_path / "run").exists()
-
-
-def test_a_plugin_without_a_listener_is_refused_and_an_unnamed_one_is_not_imported(
-    settings, site, tmp_path
-):
-    install_plugin(site, "named")
-    install_plugin(site, "records", RECORDS)
-    with pytest.raises(ConfigError, match="plugins=named: this plugin offers no listener"):
-        make(settings, tmp_path / "run", {"plugins": ["named"]})
-    assert "plugin_records" not in sys.modules
-
-
-def test_two_plugins_with_listeners_of_one_name_are_refused(settings, site, tmp_path):
-    install_plugin(site, "records", RECORDS)
-    install_plugin(site, "second", RECORDS.replace("plugin_records", "plugin_second"))
-    config = build_config([settings, {"plugins": ["records", "second"]}])
-    with pytest.raises(ConfigError, match=r"plugins=second: .* has a listener 'records' already"):
-        Trainer(config, Letters(), folder=tmp_path / "run")
+    assert "plugin_unnamed" not in sys.modules
 
 
 # What a listener may ask
@@ -369,10 +354,9 @@ def test_a_listener_is_told_what_may_be_asked_about_an_environment(settings):
         for env in (Letters(), Audited(), Talk())
         for source in Sources.of(build_config([settings]), {"letters": env})
     )
-    assert (plain.name, plain.floor, plain.is_one_text, plain.is_one_by_one) == (
-        *("letters", 0.0, True, True),
-    )
-    assert (plain.has_audit, audited.has_audit) == (False, True)
+    shown = plain.name, plain.floor, plain.is_one_text, plain.is_one_by_one, plain.has_audit
+    assert shown == ("letters", 0.0, True, True, False)
+    assert audited.has_audit
     assert not talk.is_one_text
     assert not plain.can_be_ended  # Letters is trusted, so it runs in this process
 

@@ -9,18 +9,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
 
-from grpo_core import Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Segment
@@ -40,6 +39,7 @@ from grpo_core.verify.sources import Sources
 
 from .arrange import random_rollouts, run_config, tiny_policy
 from .copying import Copying
+from .guessing import Guessing
 from .killing import killed
 from .letters import Letters
 from .short_runs import run_until, steps_of, tiny_settings
@@ -63,23 +63,10 @@ class Patient(Letters):
         return self.verify(task, rollout)
 
 
-class Echo(Environment[str]):
-    """A dialogue of three turns: the number of characters is said, slowly."""
+class Trusted(Guessing):
+    """A dialogue that is judged in this process."""
 
-    parts: ClassVar[Mapping[str, float]] = {"share": 1.0}
-    max_turns = 3
-    max_new_tokens = 4
     trusted = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return Task(key, f"say {key.rng().randrange(100)}:", "a")
-
-    async def reply(self, task: Task[str], messages: Any) -> Any:
-        await asyncio.sleep(0.01)
-        return str(len(messages[-1].content))
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        return Verdict({"share": Reward(rollout.text.count("a") / 4)})
 
 
 class Recorded:
@@ -196,7 +183,7 @@ def test_without_staleness_no_queue_exists(tmp_path, monkeypatch):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
-@pytest.mark.parametrize("env", [Letters, Echo])
+@pytest.mark.parametrize("env", [Letters, Trusted])
 def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
     tmp_path, env, copying
 ):
