@@ -12,14 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
-from safetensors.torch import load_file
 
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import begin, ended, launch, said
-from .short_runs import LETTERS, TIMED, steps_of
+from .short_runs import LETTERS, steps_of
+from .test_durability import assert_same
 
 KILLS, STEPS = 20, 40
 EVERYTHING: dict[str, Any] = {
@@ -34,29 +33,6 @@ EVERYTHING: dict[str, Any] = {
     "trainer.mu": 2,
     "advantage.whiten": "true",
 }
-
-
-def untimed(value: Any) -> Any:
-    """Return a value of a log without what depends on the clock, at any depth."""
-    if isinstance(value, dict):
-        return {
-            key: untimed(inner)
-            for key, inner in value.items()
-            if key not in ("seconds", "eval/seconds") and not any(part in key for part in TIMED)
-        }
-    return [untimed(inner) for inner in value] if isinstance(value, list) else value
-
-
-def assert_same(found: Path, expected: Path) -> None:
-    """Fail unless both runs logged the same and ended with the same weights, to the bit."""
-    for name in ("metrics.jsonl", "rollouts.jsonl"):
-        ours, theirs = (untimed(list(read_lines(run / name))) for run in (found, expected))
-        assert ours == theirs
-    ours, theirs = (
-        load_file(run / "final" / "adapter_model.safetensors") for run in (found, expected)
-    )
-    assert ours.keys() == theirs.keys()
-    assert all((ours[name] == theirs[name]).all() for name in ours)
 
 
 def options(tiny_folder: Path, more: dict[str, Any]) -> list[str]:
