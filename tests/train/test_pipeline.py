@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import math
 import random
 import threading
 import time
@@ -151,10 +152,10 @@ def test_the_share_of_tokens_whose_importance_is_cut_is_told():
     policy = tiny_policy()
     segments = [r.segments[0] for group in random_rollouts(P, G, seed=5) for r in group]
     weights = [
-        float((now - drawn).exp())
+        math.exp(now - drawn)
         for segment in segments
         for now, drawn, is_trained in zip(
-            _logprobs(policy, segment), segment.logprobs, segment.trainable, strict=True
+            _logprobs(policy, segment).tolist(), segment.logprobs, segment.trainable, strict=True
         )
         if is_trained
     ]
