@@ -230,7 +230,7 @@ def test_a_format_of_the_future_is_not_read(run):
 )
 def test_damaged_final_weights_are_never_used_and_can_be_written_again(templates, whole, name):
     (whole / "final" / "README.md").write_text("A person's own words.")
-    assert resolve(str(whole))
+    assert resolve(str(whole)).adapter_path == str(whole / "final")
     flip(whole / "final" / name, 0.5)
     what, way = f"{re.escape(name)} is not as it was written", "remove that folder and continue"
     with pytest.raises(UserError, match=rf"are damaged: {what}; .* {way}"):

@@ -118,13 +118,6 @@ def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path, files
         resolve(str(tmp_path))
 
 
-def test_a_finished_run_stands_for_the_model_that_it_made(tiny_folder, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}")
-    tiny_folder.rename(tmp_path / "run" / "final")
-    assert resolve(str(tmp_path / "run")).path == str(tmp_path / "run" / "final")
-
-
 LACKING = "model.layers.1.mlp.up_proj.weight"
 
 
