@@ -69,8 +69,9 @@ def misbehave(order: str) -> Any:
             Path("left.txt").write_text("left behind")
             return Verdict(rewards={"reward": Reward(1.0)}, answer=os.getcwd())
         case ["spawn"]:
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-            Path(os.environ["HOSTILE_PIDS"]).write_text(str(child.pid))
+            note = os.environ["HOSTILE_NOTE"]
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)", note])
+            Path(note).touch()
             time.sleep(3600)
         case ["leak"]:
             LEAK.append(b"x" * 20_000_000)

@@ -71,24 +71,6 @@ def test_the_name_may_be_that_of_something_the_module_imports(
     assert_ruff(tmp_path / "plugin", "check", "--select", "F")
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("My_Judge", "cannot name a judge; write lowercase letters"),
-        ("docker", "the name 'docker' is taken by grpo-core"),
-        ("import", "'import' is a keyword of Python"),
-    ],
-)
-def test_a_name_that_cannot_be_used_is_refused_and_nothing_is_written(
-    site: Path, name: str, reason: str
-) -> None:
-    before = sorted(site.iterdir())
-    result = grpo("new", "judge", name)
-    assert (result.exit_code, result.stderr.count("\n"), result.stdout) == (2, 1, "")
-    assert reason in result.stderr
-    assert sorted(site.iterdir()) == before
-
-
 def test_new_env_is_env_new(site: Path) -> None:
     files = []
     for command in (("new", "env"), ("env", "new")):

@@ -15,9 +15,11 @@ from grpo_core.protocol.errors import ConfigError
 BASE = {"environment": "arithmetic"}
 
 
-def test_later_layers_win_key_by_key():
-    config = build_config([BASE, {"kl": {"beta": 0.1, "estimator": "k1"}}, {"kl": {"beta": 0.2}}])
+def test_later_layers_win_key_by_key_and_stay_as_they_were() -> None:
+    base = {**BASE, "kl": {"beta": 0.1, "estimator": "k1"}}
+    config = build_config([base, {"kl": MappingProxyType({"beta": 0.2})}, MappingProxyType({})])
     assert (config.kl.beta, config.kl.estimator) == (0.2, "k1")
+    assert base["kl"] == {"beta": 0.1, "estimator": "k1"}
 
 
 def test_every_setting_survives_a_round_trip_through_json():
@@ -46,17 +48,14 @@ def test_a_setting_without_key_or_value_is_refused(text):
         parse_setting(text)
 
 
-@pytest.mark.parametrize("value", [1, "x", [2]])
-def test_a_setting_below_something_that_is_no_section_is_an_error_and_no_crash(value):
-    with pytest.raises(ConfigError):
-        build_config([BASE, {"kl": value}])
-
-
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
         ({"kl": {"betta": 1}}, "did you mean 'kl.beta'"),
         ({"group_size": 1}, "group_size"),
+        ({"kl": 1}, "kl"),
+        ({"kl": "x"}, "kl"),
+        ({"kl": [2]}, "kl"),
         ({"kl": {"beta": float("nan")}}, "kl.beta"),
         ({"optimizer": {"max_grad_norm": float("inf")}}, "max_grad_norm"),
         ({"stop": {"max_kl": 1.0}, "kl": {"beta": 0}}, r"max_kl needs the reference policy"),
@@ -131,29 +130,20 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
     for name in ("tiny", "smollm2-135m"):
         (tmp_path / name).mkdir()
     (tmp_path / "rows.jsonl").touch()
-    judges = {"default": {"name": "scorer", "settings": {"model": "tiny"}}}
+    judges = {
+        "default": {"name": "scorer", "settings": {"model": "tiny"}},
+        "asked": {"name": "llm", "settings": {"model": "tiny"}},  # what an endpoint calls its model
+    }
     files = {"model": {"name": "./tiny"}, "judges": judges, "sft": {"data": "rows.jsonl"}}
     found = build_config([BASE, files])
     assert found.model.name == str(tmp_path / "tiny")
     assert found.sft.data == str(tmp_path / "rows.jsonl")
     assert found.judges["default"].settings == {"model": str(tmp_path / "tiny")}
+    assert found.judges["asked"].settings == {"model": "tiny"}
     for name in ("smollm2-135m", "org/name@v1", "", "a" * 300):
         assert build_config([BASE, {"model": {"name": name}}]).model.name == name
     with pytest.raises(ConfigError, match="'~nobody-at-all/model' is not a path"):
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
-
-
-def test_what_an_endpoint_calls_its_model_is_no_path_even_if_something_here_has_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gpt-x").mkdir()
-    layers = [
-        {"environment": "e"},
-        nested({"judges.default.name": "llm"}),
-        nested({"judges.default.settings.model": "gpt-x"}),
-    ]
-    assert build_config(layers).judges["default"].settings == {"model": "gpt-x"}
 
 
 @pytest.mark.parametrize("value", [3, None])
@@ -162,18 +152,6 @@ def test_an_estimator_after_a_section_that_is_none_is_no_crash(value: object) ->
     assert build_config([*layers, {"advantage": {"name": "grpo"}}]).advantage.name == "grpo"
     with pytest.raises(ConfigError, match="advantage"):
         build_config(layers)
-
-
-def test_layers_may_be_read_only() -> None:
-    kl = MappingProxyType({"beta": 0.1})
-    layers = [MappingProxyType({"environment": "e", "kl": kl}), {"kl": {"estimator": "k1"}}]
-    assert build_config(layers).kl.beta == 0.1
-
-
-def test_what_is_merged_stays_as_it_was() -> None:
-    base = {"mixture": {"arithmetic": {"env": {"shots": 1}}}}
-    build_config([base, {"mixture": {"arithmetic": {"env": {"shots": 2}}}}])
-    assert base == {"mixture": {"arithmetic": {"env": {"shots": 1}}}}
 
 
 def test_another_estimator_takes_back_the_k_of_the_one_before() -> None:

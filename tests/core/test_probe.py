@@ -1,4 +1,4 @@
-"""The statistics of `grpo env probe`, on groups that nobody sampled."""
+"""The statistics of `grpo env probe` and of evaluations, on groups that nobody sampled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.figures.statistics import expected_differing, expected_mixed
-from grpo_core.figures.summary import Sampled
+from grpo_core.figures.summary import Sampled, summarize
 from grpo_core.protocol.types import Group
 from grpo_core.report.probe import probe_report, token_budget
 from grpo_core.report.probe_report import Bin, Quantiles, Terms
@@ -121,16 +121,24 @@ def test_success_that_is_too_rare_is_untrainable_whatever_partial_rewards_do(
     assert found.reason.startswith(rare) is not trainable
 
 
-def test_success_that_is_too_common_is_untrainable() -> None:
-    found = probe_report([level(0.0, [1, 0], *[[1, 1]] * 23)], TERMS)
+@pytest.mark.parametrize(
+    ("levels", "reason"),
+    [
+        ([[[1, 0], *[[1, 1]] * 23]], "only 4.2% of the tasks have an attempt that fails"),
+        ([[*[[1, 1]] * 10, *[[0, 0]] * 10]], "rewards differ within only 0.0% of the groups"),
+        (
+            [[*[[1, 1]] * 29, [1, 0]], [[0, 0]] * 9],
+            "at no probed level; at level 0, which is nearest, only 3.3% of the tasks",
+        ),
+    ],
+    ids=["too common", "always or never", "the nearest of several levels"],
+)
+def test_success_that_gives_no_advantage_is_untrainable(
+    levels: list[list[list[int]]], reason: str
+) -> None:
+    found = probe_report([level(at, *tasks) for at, tasks in enumerate(levels)], TERMS)
     assert (found.trainable, found.level) == (False, None)
-    assert "only 4.2% of the tasks have an attempt that fails" in found.reason
-
-
-def test_tasks_that_always_and_tasks_that_never_pass_give_no_advantage() -> None:
-    found = probe_report([level(0.0, *[[1, 1]] * 10, *[[0, 0]] * 10)], TERMS)
-    assert not found.trainable
-    assert "rewards differ within only 0.0% of the groups" in found.reason
+    assert reason in found.reason
 
 
 def test_with_open_ends_rewards_that_differ_are_enough_and_success_is_not_asked() -> None:
@@ -166,12 +174,6 @@ def test_an_untrainable_level_is_never_suggested_and_one_trainable_level_is_enou
     assert [each.trainable for each in found.levels] == [False, True]
     assert (found.trainable, found.level) == (True, 1.0)
     assert found.reason.endswith("and rewards differ within 100% of the groups")
-
-
-def test_of_several_untrainable_levels_the_nearest_gives_the_reason() -> None:
-    found = probe_report([level(0.0, *[[1, 1]] * 29, [1, 0]), level(1.0, *[[0, 0]] * 9)], TERMS)
-    nearest = "at no probed level; at level 0, which is nearest, only 3.3% of the tasks"
-    assert found.reason.startswith(nearest)
 
 
 def test_mixed_groups_of_tasks_that_differ_little_share_one_probability() -> None:
@@ -233,3 +235,44 @@ def test_gaps_that_are_filled_have_no_token_budget() -> None:
     filled = Rollout((Message("assistant", "x"),), "stop", (1,), (2,), (0.0,), (1,), positions=(0,))
     groups = [group(i, [verdict(1.0), verdict(0.0)], [filled, filled]) for i in range(3)]
     assert probe_report([Sampled(0.0, groups)], TERMS).max_new_tokens is None
+
+
+def test_every_statistic_of_an_evaluation_is_a_mean_over_tasks() -> None:
+    right, other, none = (
+        verdict(worth, form=0.5, answer=answer)
+        for worth, answer in ((1.0, "2"), (0.0, "3"), (0.0, None))
+    )
+    ended, cut = rollout(2), rollout(2, finish="length")
+    groups = [group(0, [right] * 3 + [other], [ended] * 4), group(1, [none] * 4, [cut] * 4)]
+    found = summarize(groups, environment="sums", level=0.5, samples=4, parts=["form", "exact"])
+    values = {name: estimate.value for name, estimate in found.statistics.items()}
+    expected = {
+        "pass rate": 0.375,
+        "reward": 0.1 + 0.8 * 0.375,
+        "pass@2": 0.5,
+        "pass@4": 0.5,
+        "max@2": 0.1 + 0.8 * 0.5,
+        "max@4": 0.1 + 0.8 * 0.5,
+        "majority@2": 0.5 * 0.75,  # of six pairs three are 2, 2 and three are tied
+        "majority@4": 0.5,
+        "part form": 0.5,
+        "part exact": 0.375,
+    }
+    assert values == {name: pytest.approx(value) for name, value in expected.items()}
+    assert (found.tasks, found.attempts, found.unscored) == (2, 8, 0)
+    assert (found.clipped, found.tokens) == (0.5, 16)
+    assert found.to_json()["statistics"]["pass@2"]["tasks"] == 2
+
+
+def test_what_could_not_be_judged_is_no_0_of_an_evaluation() -> None:
+    groups = [group(0, [verdict(1.0), BROKEN, verdict(1.0)]), group(1, [BROKEN] * 3)]
+    found = summarize(groups, environment="sums", level=0.0, samples=3, parts=["exact"])
+    assert found.statistics["pass rate"].value == 1.0
+    assert found.statistics["pass rate"].tasks == 1
+    assert "pass@2" in found.statistics
+    assert "pass@3" not in found.statistics
+    assert (found.attempts, found.unscored) == (6, 4)
+    gone = [group(0, [BROKEN])]
+    found = summarize(gone, environment="sums", level=0.0, samples=1, parts=["exact"])
+    assert found.statistics == {}
+    assert summarize([], environment="sums", level=0.0, samples=1, parts=[]).tasks == 0

@@ -9,7 +9,7 @@ import resource
 
 import pytest
 
-from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.runs.folder import RunFolder, newest_run
 from grpo_core.runs.lines import read_lines
@@ -17,19 +17,15 @@ from grpo_core.runs.lines import read_lines
 CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}, "provenance": {}}
 
 
-def test_a_folder_that_holds_a_run_is_refused(tmp_path):
-    RunFolder.unused(tmp_path / "run").start(CONFIG)
-    with pytest.raises(ConfigError, match="already holds a run"):
-        RunFolder.unused(tmp_path / "run")
-
-
-def test_asking_whether_a_folder_is_free_writes_nothing(tmp_path):
-    RunFolder.unused(tmp_path / "a" / "b" / "run")
+def test_a_folder_that_holds_a_run_and_a_file_in_the_way_are_refused_and_asking_writes_nothing(
+    tmp_path,
+):
+    free = RunFolder.unused(tmp_path / "a" / "run")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_in_the_way_is_said(tmp_path):
-    (tmp_path / "file").write_text("")
+    free.start(CONFIG)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        RunFolder.unused(tmp_path / "a" / "run")
+    (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="choose another --out"):
         RunFolder.unused(tmp_path / "file" / "run")
 
@@ -56,15 +52,8 @@ def test_what_came_after_a_checkpoint_is_forgotten(tmp_path):
 def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
     task = Task(TaskKey("e", "train", 7, 1, 0.5), "p", None, draw=9)
     verdicts = [Verdict({"x": Reward(0.5, 2.0, "note")}, answer="\ud800"), Verdict.failed("broken")]
-    RunFolder(tmp_path).rollouts(
-        3,
-        Group(
-            task,
-            [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))],
-            verdicts,
-            [1.0, 0.0],
-        ),
-    )
+    rollouts = [Rollout.of("\ud800 \x00 é"), Rollout.of("y")]
+    RunFolder(tmp_path).rollouts(3, Group(task, rollouts, verdicts, [1.0, 0.0]))
     first, second = RunFolder(tmp_path).rollout_lines()
     assert TaskKey(**first["key"]) == task.key
     assert (first["draw"], first["step"], first["advantage"]) == (9, 3, 1.0)

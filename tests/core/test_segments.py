@@ -36,6 +36,10 @@ def sent(rollout: Rollout) -> Any:
     return json.loads(json.dumps(encode(rollout)))
 
 
+INVENTED = replace(PLAIN, messages=(Message("assistant", "as I said"), *SAID), returned=0)
+"""Of an agent that put words into the mouth of the policy."""
+
+
 def test_a_worker_gets_the_segments_and_what_was_returned_without_prefixes_and_probabilities() -> (
     None
 ):
@@ -44,19 +48,9 @@ def test_a_worker_gets_the_segments_and_what_was_returned_without_prefixes_and_p
     later = tuple(replace(segment, **bare) for segment in AGENT.later_segments)
     assert got == replace(AGENT, **bare, later_segments=later)
     assert (got.turns, got.sampled_tokens, len(got.segments)) == (4, 5, 3)
-
-
-def test_a_worker_counts_the_turns_of_an_agent_that_put_words_into_the_mouth_of_the_policy() -> (
-    None
-):
-    invented = replace(PLAIN, messages=(Message("assistant", "as I said"), *SAID))
-    assert decode(sent(invented)).turns == 2
-
-
-def test_an_ordinary_rollout_is_sent_as_before() -> None:
-    assert sent(PLAIN)["rollout"].keys() == {
-        "messages", "finish", "token_ids", "trainable", "positions",
-    }  # fmt: skip
+    assert decode(sent(INVENTED)).turns == 2
+    plain = {"messages", "finish", "token_ids", "trainable", "positions"}
+    assert sent(PLAIN)["rollout"].keys() == plain
 
 
 @pytest.mark.parametrize(
@@ -106,17 +100,15 @@ def test_the_log_shows_the_segments_and_what_was_returned(tmp_path: Path) -> Non
 
 def test_of_a_long_return_the_log_has_the_length(tmp_path: Path) -> None:
     fits, too_long = "x" * 9_998, "x" * 9_999  # with its quotation marks
-    first, second = logged(
-        tmp_path, replace(PLAIN, returned=fits), replace(PLAIN, returned=too_long)
-    )
+    returned = (replace(PLAIN, returned=text) for text in (fits, too_long))
+    first, second = logged(tmp_path, *returned)
     assert first["returned"] == fits
     assert "returned" not in second
     assert second["returned_length"] == 10_001
 
 
 def test_a_saved_rollout_has_the_turns_of_all_segments(tmp_path: Path) -> None:
-    invented = replace(PLAIN, messages=(Message("assistant", "as I said"), *SAID), returned=0)
-    lines = logged(tmp_path, PLAIN, AGENT, invented)
+    lines = logged(tmp_path, PLAIN, AGENT, INVENTED)
     assert [rollout and rollout.turns for rollout in map(saved_rollout, lines)] == [2, 4, 2]
     assert saved_rollout(lines[1]).returned == AGENT.returned  # type: ignore[union-attr]
     assert saved_rollout({**lines[0], "returned_length": 99_999}) is None

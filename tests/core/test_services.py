@@ -44,6 +44,7 @@ class Adder:
         print("opened", config.plus)
 
     async def run(self, programs):
+        print("asked")
         return [[Outcome("ok", arguments[0] + self.config.plus) for arguments in program.inputs] for program in programs]
 
     async def close(self):
@@ -103,34 +104,24 @@ def test_a_sandbox_is_opened_with_its_settings_lent_and_closed(
 ) -> None:
     sandbox = {"name": f"{file}:Adder", "settings": {"plus": 4}}
     assert reward({"environment": f"{file}:Coder", "sandbox": sandbox}, "coders.py:Coder") == 7
-    assert capsys.readouterr().out == "opened 4\nclosed\n"
+    assert capsys.readouterr().out == "opened 4\nasked\nclosed\n"
 
 
-def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(
-    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings_and_stay_with_them(
+    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRPO_CACHE", str(tmp_path / "cache"))
     config = {"environment": f"{file}:Coder", "verify": {"cache": "disk"}}
-    for name, plus, expected in (
-        ("Adder", 4, 7),
-        ("Adder", 1, 4),
-        ("OneMore", 1, 5),
-        ("Adder", 4, 7),
+    for name, settings, expected, is_new in (
+        ("Adder", {"plus": 4}, 7, True),
+        ("Adder", {"plus": 1}, 4, True),
+        ("Adder", {}, 4, False),
+        ("OneMore", {"plus": 1}, 5, True),
+        ("Adder", {"plus": 4}, 7, False),
     ):
-        sandbox = {"name": f"{file}:{name}", "settings": {"plus": plus}}
-        assert reward({**config, "sandbox": sandbox}, "coders.py:Coder") == expected
-
-
-def test_a_fingerprint_knows_the_sandbox_and_stays_where_nothing_has_changed(file: str) -> None:
-    def found(name: str, **settings: object) -> str:
         sandbox = {"name": f"{file}:{name}", "settings": settings}
-        (source,) = Sources.of(
-            build_config([{"environment": f"{file}:Coder", "sandbox": sandbox}]), {}
-        )
-        return fingerprint(source.env)
-
-    assert found("Adder") == found("Adder", plus=1)
-    assert len({found("Adder"), found("Adder", plus=2), found("OneMore")}) == 3
+        assert reward({**config, "sandbox": sandbox}, "coders.py:Coder") == expected
+        assert ("asked" in capsys.readouterr().out) is is_new
 
 
 def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> None:
@@ -153,7 +144,7 @@ def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[s
         "sandbox": {"name": f"{file}:Adder"},
     }
     assert reward(config, "coders.py:Other") == 4
-    assert capsys.readouterr().out == "opened 1\nclosed\n"
+    assert capsys.readouterr().out == "opened 1\nasked\nclosed\n"
 
 
 def test_none_is_opened_where_none_is_needed(file: str) -> None:

@@ -97,22 +97,15 @@ def test_a_split_turn_crosses_pipes_and_logs_as_it_was() -> None:
 
 
 def test_turns_of_an_older_log_are_split_when_they_are_read_and_others_never_again() -> None:
-    said = [
-        ("assistant", "<think>a</think>3"),
-        ("user", "<think>b</think>"),
-        ("assistant", "</think>"),
-    ]
-    messages = [{"role": role, "content": content} for role, content in said]
-    line = {"messages": messages, "finish": "stop"}
-    older = saved_rollout(line, is_split=False)
-    assert older is not None
-    assert older.messages == (
-        Message.turn("<think>a</think>3"),
-        *(Message(role, content) for role, content in said[1:]),
+    said = (
+        Message("assistant", "<think>a</think>3"),
+        Message("user", "<think>b</think>"),
+        Message("assistant", "</think>"),
     )
-    newer = saved_rollout(line)
-    assert newer is not None
-    assert newer.messages[0].content == "<think>a</think>3"
+    line = {"messages": [message.to_json() for message in said], "finish": "stop"}
+    split = Rollout((Message.turn("<think>a</think>3"), *said[1:]))
+    assert saved_rollout(line, is_split=False) == split
+    assert saved_rollout(line) == Rollout(said)
     assert split_older_turns(SPLIT) == SPLIT
     twice = Message.turn("<think>a</think><think>b</think>3")
     assert split_older_turns([twice]) == (twice,)
@@ -221,15 +214,17 @@ class Sums(Environment[None]):
         return Task(key, TASK.prompt, None)
 
 
-def attempt_lines(group: Group[Any]) -> list[dict[str, Any]]:
-    """Return the lines of the attempts of a group in the log."""
-    pairs = zip(group.rollouts, group.verdicts, strict=True)
-    return [attempt_line(group.task.key, 0, number, *pair) for number, pair in enumerate(pairs)]
+def logged(messages: tuple[Message, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the line of an attempt in the log, and its group as reports read it."""
+    verdict = Verdict({"exact": Reward(1.0)})
+    line = attempt_line(TASK.key, 0, 0, Rollout(messages), verdict)
+    group = group_line(Group(TASK, [Rollout(messages)], [verdict]), Fields())
+    place = {"step": 1, "split": "train", "number": 0}
+    return line, {**group, **place, "rollouts": [{**line, "advantage": 0.0}]}
 
 
 def test_a_log_keeps_thoughts_and_one_without_them_still_reads() -> None:
-    group = Group(TASK, [Rollout(MESSAGES)], [Verdict({"exact": Reward(1.0)})])
-    (line,) = json.loads(json.dumps(list(attempt_lines(group))))
+    line = json.loads(json.dumps(logged(MESSAGES)[0]))
     assert line["messages"][2] == {"role": "assistant", "content": "3", "thoughts": "It is 3."}
     assert saved_rollout(line) == Rollout(MESSAGES)
     for message in line["messages"]:
@@ -240,22 +235,10 @@ def test_a_log_keeps_thoughts_and_one_without_them_still_reads() -> None:
     assert older.text == Rollout(MESSAGES).text
 
 
-def test_thoughts_are_shown_before_what_was_said_after_them() -> None:
-    group = Group(TASK, [Rollout(MESSAGES[2:3])], [Verdict({"exact": Reward(1.0)})])
-    (line,) = attempt_lines(group)
-    shown = group_text(
-        {**group_line(group, Fields()), "step": 1, "split": "train", "number": 0}
-        | {"rollouts": [{**line, "advantage": 0.0}]},
-        None,
-    )
-    assert "[thoughts]\nIt is 3.\n[end of thoughts]\n3" in shown
-
-
-def test_a_log_of_inspect_has_thoughts_as_reasoning() -> None:
-    group = Group(TASK, [Rollout(MESSAGES[2:3])], [Verdict({"exact": Reward(1.0)})])
-    (line,) = attempt_lines(group)
-    data = {**group_line(group, Fields()), "step": 1, "split": "train", "number": 0}
-    (sample,) = samples_of({**data, "rollouts": [{**line, "advantage": 0.0}]}, "m")
+def test_thoughts_are_shown_before_what_was_said_and_to_inspect_as_reasoning() -> None:
+    _, group = logged(MESSAGES[2:3])
+    assert "[thoughts]\nIt is 3.\n[end of thoughts]\n3" in group_text(group, None)
+    (sample,) = samples_of(group, "m")
     assert sample["messages"][-1]["content"] == [
         {"type": "reasoning", "reasoning": "It is 3."},
         {"type": "text", "text": "3"},

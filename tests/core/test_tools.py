@@ -104,12 +104,24 @@ def test_the_policy_is_told_what_is_wrong_with_a_call(call_body: str, message: s
     assert result.startswith(message)
 
 
-def test_results_and_their_number_are_bounded() -> None:
+def test_results_are_bounded_and_no_more_calls_are_made_than_are_answered() -> None:
     long = call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')
     assert len(long[0]) == MAX_RESULT
-    many = json.dumps([{"name": "add", "arguments": {"a": n}} for n in range(100)])
-    answered = call(f"<tool_call>{many}</tool_call>" * 3)
-    assert answered == [str(n + 1) for n in range(MAX_CALLS)]
+    made: list[int] = []
+
+    def note(number: int) -> int:
+        """Note a number."""
+        made.append(number)
+        return number
+
+    many = [{"name": "note", "arguments": {"number": n}} for n in range(3 * MAX_CALLS)]
+    in_one_block = f"<tool_call>{json.dumps(many)}</tool_call>" * 3
+    in_blocks = "".join(f"<tool_call>{json.dumps(one)}</tool_call>" for one in many)
+    for text in (in_one_block, in_blocks):
+        made.clear()
+        told = [message.content for message in answers([note], text) or []]
+        assert told == list(map(str, range(MAX_CALLS)))
+        assert made == list(range(MAX_CALLS))
     assert answers(TOOLS, "add 2 and 3") is None
 
 
@@ -165,13 +177,12 @@ def test_a_result_that_is_not_json_is_an_error_and_any_text_can_be_tokenised() -
     def odd() -> dict[tuple[int, int], int]:
         return {(1, 2): 3}
 
-    def echo(text: str) -> str:
-        return text + chr(0xD800)
+    def half() -> str:
+        return "a" + chr(0xD800)
 
-    (first,) = answers((odd,), '<tool_call>{"name": "odd"}</tool_call>') or []
+    text = '<tool_call>{"name": "odd"}</tool_call><tool_call>{"name": "half"}</tool_call>'
+    first, second = answers((odd, half), text) or []
     assert first.content.startswith("error: TypeError")
-    text = '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>'
-    (second,) = answers((echo,), text) or []
     assert second.content == "a?"
 
 
@@ -181,21 +192,6 @@ def test_an_async_tool_is_refused_when_it_is_described() -> None:
 
     with pytest.raises(ConfigError, match="'later' is an async function; write it as a plain one"):
         schemas((later,))
-
-
-def test_no_more_calls_are_made_than_are_answered_however_many_blocks_there_are() -> None:
-    made: list[int] = []
-
-    def note(number: int) -> str:
-        """Note a number."""
-        made.append(number)
-        return "noted"
-
-    block = '<tool_call>{"name": "note", "arguments": {"number": %d}}</tool_call>'
-    messages = answers([note], "".join(block % number for number in range(3 * MAX_CALLS)))
-    assert messages is not None
-    assert len(messages) == MAX_CALLS
-    assert made == list(range(MAX_CALLS))
 
 
 class Letters(Environment[str]):

@@ -41,10 +41,6 @@ def test_it_travels_as_json_and_as_a_pickle_and_others_are_written_as_before() -
     assert json.loads(text)["rewards"]["form"].keys() == {"value", "weight", "note", "seconds"}
 
 
-def test_turns_that_differ_make_another_verdict() -> None:
-    assert Reward(turns=(1.0, 0.0)) != Reward(turns=(0.0, 1.0))
-
-
 def test_the_turns_of_a_rollout_are_counted_by_its_messages_where_no_token_is_known() -> None:
     said = (Message("assistant", "a"), Message("user", "?"), Message("assistant", ""))
     assert Rollout(said).turns == Rollout(said, turn_lengths=(3, 0)).turns == 2

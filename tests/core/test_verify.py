@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import hostile_envs as hostile
 import pytest
-from processes import is_alive, wait_until, workers_below
+from judged import judge, keys, trainer
+from processes import is_alive, running_with, wait_until, workers_below
 
 from grpo_core import (
     ConfigError,
@@ -28,40 +27,12 @@ from grpo_core import (
     RunStoppedError,
     Spec,
     Task,
-    TaskKey,
     Verdict,
 )
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.judging import VerifyStats
-
-HERE = Path(__file__).parent
-
-
-def keys(count: int) -> list[TaskKey]:
-    return [TaskKey("hostile", "train", index) for index in range(count)]
-
-
-def judge(
-    env: Environment[Any],
-    answers_PG: Sequence[Sequence[str | Rollout]],
-    *,
-    weights: Mapping[str, float] | None = None,
-    **settings: Any,
-) -> tuple[list[list[Verdict]], VerifyStats]:
-    chosen = VerifyConfig(**{"workers": 2, "retries": 0, **settings})
-
-    async def run() -> tuple[list[list[Verdict]], VerifyStats]:
-        async with Verifier(env, settings=chosen, weights=weights) as verifier:
-            tasks = await verifier.tasks(keys(len(answers_PG)))
-            rollouts = [
-                [a if isinstance(a, Rollout) else Rollout.of(a) for a in answers]
-                for answers in answers_PG
-            ]
-            return await verifier.verify(tasks, rollouts), verifier.stats
-
-    return asyncio.run(run())
 
 
 def judge_one(env: Environment[Any], answer: str, **settings: Any) -> Verdict:
@@ -116,13 +87,14 @@ def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(
 def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("HOSTILE_PIDS", str(tmp_path / "pids"))
+    note = tmp_path / "note"
+    monkeypatch.setenv("HOSTILE_NOTE", str(note))
     started = time.monotonic()
     verdicts, _ = judge(
         hostile.Hostile(),
         [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]],
         timeout_seconds=3,
-        worker_environment=("HOSTILE_PIDS",),
+        worker_environment=("HOSTILE_NOTE",),
     )
     assert time.monotonic() - started < 60
     assert [[v.scored for v in group] for group in verdicts] == [
@@ -137,16 +109,14 @@ def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_tim
     assert "exited with status 7" in errors[3]
     assert "goodbye" in errors[3]
     assert "SIGSEGV" in errors[5]
-    assert not is_alive(int((tmp_path / "pids").read_text())), "the verifier started it"
-    assert workers_below(os.getpid()) == []
+    assert note.exists()
+    assert running_with(note) == [], "the verifier started it"
 
 
 def test_what_a_verifier_prints_or_reads_does_not_touch_the_pipe() -> None:
-    verdicts, stats = judge(
-        hostile.Hostile(), [["print", "read stdin", "1", "print", "1"]], workers=1
-    )
-    assert [v.total for v in verdicts[0]] == [1.0] * 5
-    assert stats.errors == 0
+    answers = ["print", "read stdin", "1", "print", "1"]
+    ((*verdicts,),), _ = judge(hostile.Hostile(), [answers], workers=1)
+    assert [v.total for v in verdicts] == [1.0] * 5
 
 
 def test_what_a_verifier_writes_to_its_folder_goes_with_it(
@@ -250,20 +220,20 @@ def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given()
 
 
 def test_a_trusted_environment_runs_in_this_process_and_still_has_deadlines() -> None:
-    verdicts, _ = judge(hostile.Trusted(), [["pid", "sleep", "1"]], timeout_seconds=0.5)
-    assert verdicts[0][0].answer == str(os.getpid())
-    assert "exceeded its deadline of 0.5 s" in (verdicts[0][1].error or "")
-    assert verdicts[0][2].total == 1.0
+    ((_, late, after),), _ = judge(hostile.Trusted(), [["1", "sleep", "1"]], timeout_seconds=0.5)
+    assert "exceeded its deadline of 0.5 s" in (late.error or "")
+    assert after.total == 1.0
 
 
 @pytest.mark.parametrize(
     ("env", "settings", "here"),
     [
+        (hostile.Trusted(), {}, True),
         (hostile.Hostile(), {}, False),
         (hostile.Hostile(), {"isolation": "inline"}, True),
         (hostile.Trusted(), {"isolation": "process"}, False),
     ],
-    ids=["untrusted", "told to run here", "told to run elsewhere"],
+    ids=["trusted", "untrusted", "told to run here", "told to run elsewhere"],
 )
 def test_an_untrusted_environment_runs_elsewhere_unless_told_otherwise(
     env: Environment[Any], settings: dict[str, Any], here: bool
@@ -340,9 +310,9 @@ def test_only_the_group_with_too_few_verdicts_is_asked_again() -> None:
 
 
 def test_a_batch_that_hangs_ends_at_its_deadline_and_costs_only_the_group_that_hung_it() -> None:
-    verdicts, _ = judge(hostile.Batch(), [["1"], ["wait"]], timeout_seconds=0.2)
-    assert verdicts[0][0].total == 1.0
-    assert "verify_batch() exceeded its deadline of 0.2 s" in (verdicts[1][0].error or "")
+    ((judged,), (hung,)), _ = judge(hostile.Batch(), [["1"], ["wait"]], timeout_seconds=0.2)
+    assert judged.total == 1.0
+    assert "verify_batch() exceeded its deadline of 0.2 s" in (hung.error or "")
 
 
 def test_attempts_whose_dialogue_broke_are_left_out_of_the_batch() -> None:
@@ -365,27 +335,21 @@ def test_what_each_turn_earned_reaches_the_trainer_with_its_weight(env: Environm
     assert "had 1" in (judge(env, [["turns:0,0.5"]])[0][0][0].error or "")
 
 
-def test_a_weight_for_an_unknown_part_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'reward'"):
-        Verifier(hostile.Trusted(), weights={"rewards": 1.0})
-
-
-def test_an_environment_that_no_worker_could_import_says_what_to_do() -> None:
+def test_an_environment_and_weights_that_cannot_be_used_are_refused_before_any_worker() -> None:
     class Local(hostile.Hostile):
         pass
 
-    with pytest.raises(
-        ConfigError, match=r"top level of a module.*trusted = True.*verify\.isolation=inline"
-    ):
-        Verifier(Local())
-
-
-def test_a_verifier_that_needs_services_cannot_run_in_a_worker() -> None:
     class Needy(hostile.Hostile):
         needs = frozenset({"sandbox"})
 
-    with pytest.raises(ConfigError, match=r"needs sandbox.*averify"):
-        Verifier(Needy(NoConfig()))
+    apart = r"top level of a module.*trusted = True.*verify\.isolation=inline"
+    for env, weights, said in (
+        (hostile.Trusted(), {"rewards": 1.0}, "did you mean 'reward'"),
+        (Local(), None, apart),
+        (Needy(NoConfig()), None, r"needs sandbox.*averify"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Verifier(env, weights=weights)
 
 
 # Nothing left behind
@@ -414,30 +378,11 @@ def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
 def test_kill_9_of_the_trainer_leaves_no_worker_and_the_next_one_removes_its_folder(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = f"""
-import asyncio, sys
-sys.path.insert(0, {str(HERE)!r})
-from hostile_envs import Hostile
-from grpo_core import Rollout, TaskKey
-from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.engine import Verifier
-async def main():
-    verifier = Verifier(Hostile(), settings=VerifyConfig(workers=1, timeout_seconds=60))
-    tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
-    print("ready", flush=True)
-    await verifier.verify(tasks, [[Rollout.of({order!r})]])
-asyncio.run(main())
-"""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ
-    ) as trainer:
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline() == b"ready\n"
-        (worker,) = workers_at_work(trainer.pid, 1)
-        trainer.send_signal(signal.SIGKILL)
-        trainer.wait()
+    with trainer(hostile.Hostile, order, folder=tmp_path) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"ready\n"
+        (worker,) = workers_at_work(killed.pid, 1)
+        killed.send_signal(signal.SIGKILL)
     assert wait_until(lambda: not is_alive(worker), 5)
     (left,) = tmp_path.iterdir()
     own = tmp_path / f"{left.name.rsplit('-', 2)[0]}-{os.getpid()}-x"  # of a trainer that is alive

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 import reaching_envs as reaching
+from judged import judge, keys
 from processes import workers_below
 
-from grpo_core import ConfigError, Rollout, TaskKey, Verdict
+from grpo_core import ConfigError, Rollout, Verdict
 from grpo_core.calls import namespace
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
-
-HERE = Path(__file__).parent
 
 APART = pytest.mark.skipif(
     bool(namespace.find_bubblewrap()[1]), reason="bubblewrap can make no process namespace here"
@@ -40,15 +39,8 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
 
 
 def answers(orders: Sequence[str], pid: int, **settings: Any) -> list[Verdict]:
-    async def run() -> list[Verdict]:
-        chosen = VerifyConfig(**{"workers": 1, "retries": 0, **settings})
-        async with Verifier(reaching.Reaches(), settings=chosen) as verifier:
-            tasks = await verifier.tasks([TaskKey("reaches", "train", 0)])
-            rollouts = [Rollout.of(f"{order}|{pid}|{SECRET}") for order in orders]
-            return (await verifier.verify(tasks, [rollouts]))[0]
-
-    verdicts = asyncio.run(run())
-    assert workers_below(os.getpid()) == []
+    asked = [f"{order}|{pid}|{SECRET}" for order in orders]
+    (verdicts,), _ = judge(reaching.Reaches(), [asked], **{"workers": 1, **settings})
     return verdicts
 
 
@@ -84,14 +76,14 @@ def test_a_worker_has_the_user_the_files_and_the_network_that_it_had_without_a_n
 
 @APART
 def test_many_workers_that_start_and_end_at_once_leave_no_process() -> None:
-    def judge() -> None:
+    def judge_much() -> None:
         answers(["kill of the parent", "kill"] * 2, os.getpid(), workers=2)
 
     async def run() -> None:
         chosen = VerifyConfig(workers=4, retries=0)
         for _ in range(2):
             async with Verifier(reaching.Reaches(), settings=chosen) as verifier:
-                tasks = await verifier.tasks([TaskKey("reaches", "train", i) for i in range(8)])
+                tasks = await verifier.tasks(keys(8))
                 rollout = Rollout.of(f"kill|{os.getpid()}|x")
                 await verifier.verify(tasks, [[rollout]] * 8)
 
@@ -99,7 +91,7 @@ def test_many_workers_that_start_and_end_at_once_leave_no_process() -> None:
     prctl(set_subreaper, 1)  # a process without its parent would be below this one, and counted
     try:
         asyncio.run(run())
-        thread = threading.Thread(target=judge)
+        thread = threading.Thread(target=judge_much)
         thread.start()
         thread.join()
         assert workers_below(os.getpid()) == []

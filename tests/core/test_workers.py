@@ -16,14 +16,13 @@ from typing import Any
 
 import hostile_workers as hostile
 import pytest
+from judged import trainer
 from processes import is_alive, running_with, wait_until, workers_below
 
 from grpo_core import Environment, GrpoError, Rollout, TaskKey, Verdict
 from grpo_core.calls.process import WorkerProcess
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
-
-HERE = Path(__file__).parent
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs subreapers, which only Linux has")
 MOST_TEXT = 2000
@@ -71,12 +70,6 @@ def test_a_header_that_announces_too_much_is_refused_before_anything_is_read() -
     assert served.total == 1.0
 
 
-def test_half_a_reply_ends_at_the_deadline_and_the_next_verdict_is_served() -> None:
-    broken, whole = judge_in_turn(hostile.Attacker(), ["half:", "pid:"], timeout_seconds=2)
-    assert "exceeded its deadline of 2 s" in (broken.error or "")
-    assert whole.total == 1.0
-
-
 def test_what_comes_after_a_reply_is_never_the_reply_to_the_next_request() -> None:
     """The first verdict may be forged: code in the worker can do whatever the worker can."""
     orders = ["twice:", "pid:", "bytes after:", "pid:", "for the next:", "pid:"]
@@ -112,23 +105,14 @@ LONG_ORDERS = ["raise:", "exit:", "parts:", "failed:"]
 def test_the_text_of_an_error_is_bounded_and_says_how_long_it_was(
     env: Environment[Any], orders: list[str]
 ) -> None:
-    for order, verdict in zip(orders, judge_in_turn(env, orders, timeout_seconds=30), strict=True):
+    asked = ["unprintable:", "pid:", *orders]
+    unprintable, scored, *long = judge_in_turn(env, asked, timeout_seconds=30)
+    for order, verdict in zip(orders, long, strict=True):
         assert not verdict.scored
         assert len(verdict.error or "") <= MOST_TEXT, order
         assert "characters)" in (verdict.error or ""), order
         assert (verdict.error or "").encode(), order
-
-
-@pytest.mark.parametrize(
-    "env",
-    [hostile.Attacker(), hostile.TrustedAttacker()],
-    ids=["in a worker", "inline"],
-)
-def test_an_error_without_a_text_is_still_an_error_of_its_own_attempt(
-    env: Environment[Any],
-) -> None:
-    failed, scored = judge_in_turn(env, ["unprintable:", "pid:"])
-    assert "UnprintableError" in (failed.error or "")
+    assert "UnprintableError" in (unprintable.error or "")
     assert scored.total == 1.0
 
 
@@ -195,27 +179,13 @@ def test_a_process_with_a_session_of_its_own_ends_with_its_worker(end: str, tmp_
 def test_a_process_with_a_session_of_its_own_ends_with_a_killed_trainer(tmp_path: Path) -> None:
     """Even if its worker's parent is stopped."""
     note = tmp_path / "pids"
-    script = f"""
-import asyncio, sys
-sys.path.insert(0, {str(HERE)!r})
-from hostile_workers import Attacker
-from grpo_core import Rollout, TaskKey
-from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.engine import Verifier
-async def main():
-    verifier = Verifier(Attacker(), settings=VerifyConfig(workers=1, timeout_seconds=600))
-    tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
-    orders = ["daemon:{note}", "daemon, stop the parent and sleep:{note}"]
-    await verifier.verify(tasks, [[Rollout.of(order) for order in orders]])
-asyncio.run(main())
-"""
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", script], env=environ) as trainer:
+    orders = [f"daemon:{note}", f"daemon, stop the parent and sleep:{note}"]
+    with trainer(hostile.Attacker, *orders, folder=tmp_path) as killed:
         assert wait_until(lambda: note.exists() and len(noted(note)) == 2, 30)
-        workers = workers_below(trainer.pid)
+        workers = workers_below(killed.pid)
         assert len(running_with(note)) == 2
         time.sleep(0.2)  # the last order goes on after its note
-        trainer.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
     assert len(workers) == 1
     assert wait_until(lambda: not (any(map(is_alive, workers)) or running_with(note)))
 
@@ -252,13 +222,15 @@ def test_an_environment_that_never_finishes_closing_is_killed() -> None:
     assert time.monotonic() - started < 10
 
 
-@LINUX
-def test_a_process_that_escapes_and_trickles_a_reply_keeps_nobody_waiting() -> None:
-    """It kills the reaper, so it survives; its pipe is given up all the same."""
+@pytest.mark.parametrize(
+    "order",
+    ["half:", pytest.param("escape and trickle:", marks=LINUX)],
+    ids=["half a reply", "a trickle of a process without its reaper"],
+)
+def test_a_reply_that_never_ends_keeps_nobody_waiting(order: str) -> None:
     started = time.monotonic()
-    orders = ["escape and trickle:", "pid:"]
-    trickling, after = judge_in_turn(hostile.Attacker(), orders, timeout_seconds=2)
-    assert "exceeded its deadline of 2 s" in (trickling.error or "")
+    endless, after = judge_in_turn(hostile.Attacker(), [order, "pid:"], timeout_seconds=2)
+    assert "exceeded its deadline of 2 s" in (endless.error or "")
     assert after.total == 1.0
     assert time.monotonic() - started < 15
 
