@@ -15,11 +15,12 @@ from grpo_core.protocol.errors import ConfigError
 BASE = {"environment": "arithmetic"}
 
 
-def test_later_layers_win_key_by_key_and_stay_as_they_were() -> None:
-    base = {**BASE, "kl": {"beta": 0.1, "estimator": "k1"}}
-    config = build_config([base, {"kl": MappingProxyType({"beta": 0.2})}, MappingProxyType({})])
-    assert (config.kl.beta, config.kl.estimator) == (0.2, "k1")
-    assert base["kl"] == {"beta": 0.1, "estimator": "k1"}
+def test_later_layers_win_key_by_key_and_earlier_ones_stay_as_they_were_or_are_read_only():
+    kl = {"beta": 0.1, "estimator": "k1"}
+    for base in (BASE | {"kl": kl}, MappingProxyType(BASE | {"kl": MappingProxyType(kl)})):
+        config = build_config([base, {"kl": {"beta": 0.2}}])
+        assert (config.kl.beta, config.kl.estimator) == (0.2, "k1")
+        assert kl == {"beta": 0.1, "estimator": "k1"}
 
 
 def test_every_setting_survives_a_round_trip_through_json():

@@ -75,21 +75,18 @@ def test_a_link_of_another_user_is_followed_once_and_cannot_be_turned_later(tmp_
     assert folder.parent == mine
 
 
-def test_a_path_that_is_too_long_for_sockets_is_passed_over(tmp_path: Path) -> None:
+def test_a_parent_that_is_missing_a_file_or_too_long_for_sockets_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
     long = tmp_path / ("x" * 60)
     long.mkdir()
+    bad = (tmp_path / "missing", tmp_path / "file", "x" * 300)
+    assert make(*bad, tmp_path).parent == tmp_path
     assert make(long, tmp_path, most_bytes=len(str(tmp_path)) + 20).parent == tmp_path
     assert list(long.iterdir()) == []
     with pytest.raises(ConfigError, match="is longer than 20 bytes"):
         make(long, most_bytes=20)
-
-
-def test_a_parent_that_is_missing_full_or_a_file_is_passed_over(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    fallback = tmp_path / "fallback"
-    fallback.mkdir()
-    assert make(tmp_path / "missing", file, "x" * 300, fallback).parent == fallback
 
 
 def test_the_folder_of_a_meeting_holds_a_secret_and_is_removed_with_all_in_it(

@@ -44,14 +44,9 @@ def group(
     return Group(task, rollouts or [rollout(3) for _ in verdicts], verdicts)
 
 
-def groups_of(*passed: Sequence[float]) -> list[Group[None]]:
-    """Attempts by task: what each was paid; 1 passes."""
-    return [group(i, [verdict(float(right)) for right in task]) for i, task in enumerate(passed)]
-
-
 def level(at: float, *passed: Sequence[int]) -> Sampled:
     """Attempts by task: 1 where one passed."""
-    return Sampled(at, groups_of(*passed))
+    return Sampled(at, [group(i, list(map(verdict, task))) for i, task in enumerate(passed)])
 
 
 def test_every_statistic_of_a_level_by_hand() -> None:

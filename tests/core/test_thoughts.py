@@ -126,9 +126,8 @@ def test_a_verdict_on_nothing_but_thoughts_says_so(text: str, note: str) -> None
     bare = check_verdict(Verdict({"exact": Reward(0.0)}), Sums, Rollout.of(text))
     assert (bare.rewards["exact"].note, bare.total) == (note, 0.0)
     for rollout in (Rollout.of(f"{text}</think>3"), Rollout.of(""), Rollout((MESSAGES[0],))):
-        if rollout.text or not rollout.last_turn.thoughts or rollout.last_turn.tool_calls:
-            plain = check_verdict(Verdict({"exact": Reward(0.0)}), Sums, rollout)
-            assert plain.rewards["exact"].note == ""
+        plain = check_verdict(Verdict({"exact": Reward(0.0)}), Sums, rollout)
+        assert plain.rewards["exact"].note == ""
     passed = check_verdict(Verdict({"exact": Reward(1.0)}, passed=True), Sums, Rollout.of(text))
     assert passed.rewards["exact"].note == ""
 

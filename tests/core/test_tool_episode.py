@@ -129,18 +129,10 @@ def test_the_policy_cannot_fill_in_the_task_itself() -> None:
 def test_calls_of_async_tools_run_at_once_and_are_answered_in_order() -> None:
     def seconds(shop: ShopEpisode) -> float:
         started = time.monotonic()
-        named = [
-            ("buy", {"item": "apple"}),
-            ("nothing", {}),
-            ("buy", {"item": "pear"}),
-            ("basket", {}),
-        ]
-        first, unknown, missing, basket = ask(shop, *named)
-        assert (first, missing, basket) == (
-            "2 coins",
-            "error: KeyError: 'pear'",
-            '["apple", "pear"]',
-        )
+        bought = (("buy", {"item": fruit}) for fruit in ("apple", "pear"))
+        first, missing, unknown, basket = ask(shop, *bought, ("nothing", {}), ("basket", {}))
+        assert (first, missing) == ("2 coins", "error: KeyError: 'pear'")
+        assert basket == '["apple", "pear"]'
         assert unknown.startswith("error: there is no tool 'nothing'")
         return time.monotonic() - started
 

@@ -100,43 +100,32 @@ def test_many_workers_that_start_and_end_at_once_leave_no_process() -> None:
 
 
 @pytest.fixture
-def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A system whose bubblewrap is not allowed to make namespaces."""
-    program = tmp_path / "bwrap"
-    program.write_text(
-        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
-    )
-    program.chmod(0o755)
+def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The folder in which bubblewrap is looked for first."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     namespace.find_bubblewrap.cache_clear()
-    yield program
+    yield tmp_path
     namespace.find_bubblewrap.cache_clear()
 
 
 def test_where_no_namespace_can_be_made_workers_run_as_before_and_one_sentence_says_so(
-    no_bubblewrap: Path,
+    programs: Path,
 ) -> None:
+    refusal = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n"
+    (programs / "bwrap").write_text(refusal)
+    (programs / "bwrap").chmod(0o755)
     (verdict,) = answers(["kill"], os.getpid())
     assert verdict.total == 1.0
     for setting, said in (("auto", True), ("off", False)):
         verifier = Verifier(reaching.Reaches(), settings=VerifyConfig(namespace=setting))
         assert ("No permissions to create new namespace" in verifier.exposure) is said
         assert verifier.exposure.count("\n") == 0
-
-
-def test_a_namespace_that_is_required_and_cannot_be_made_is_a_mistake_of_the_settings(
-    no_bubblewrap: Path,
-) -> None:
     with pytest.raises(ConfigError, match=r"namespace=required.*No permissions"):
         Verifier(reaching.Reaches(), settings=VerifyConfig(namespace="required"))
 
 
 def test_a_system_without_bubblewrap_is_told_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    namespace.find_bubblewrap.cache_clear()
-    try:
-        assert "apt install bubblewrap" in namespace.why_no_namespace("auto")
-    finally:
-        namespace.find_bubblewrap.cache_clear()
+    monkeypatch.setenv("PATH", str(programs))
+    assert "apt install bubblewrap" in namespace.why_no_namespace("auto")
