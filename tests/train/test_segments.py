@@ -25,6 +25,7 @@ from grpo_core.train.run.metrics import group_metrics, segment_metrics
 from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, collate, micro_batches, run_config, tiny_policy
+from .test_turns import definition
 
 P, G, BUDGET = 3, 4, 17
 SCORED_PG = torch.tensor([[True] * 4, [True, True, False, True], [True] * 4])
@@ -54,25 +55,18 @@ class Writer:
         return Segment(tuple(prefix), self.ids(len(trainable)), drawn, tuple(trainable))
 
     def attempt(self, *segments: Segment, finish: str = "stop") -> Rollout:
-        lengths = tuple(self.turn_lengths)
+        lengths, first = tuple(self.turn_lengths), segments[0]
         self.turn_lengths.clear()
-        return of_segments(segments, lengths, finish=finish)
-
-
-def of_segments(
-    segments: Sequence[Segment], lengths: Sequence[int], *, finish: str = "stop"
-) -> Rollout:
-    first = segments[0]
-    return Rollout(
-        (Message("assistant", "x"),),
-        finish,  # type: ignore[arg-type]
-        first.prompt_ids,
-        first.token_ids,
-        first.logprobs,
-        first.trainable,
-        turn_lengths=tuple(lengths),
-        later_segments=tuple(segments[1:]),
-    )
+        return Rollout(
+            (Message("assistant", "x"),),
+            finish,  # type: ignore[arg-type]
+            first.prompt_ids,
+            first.token_ids,
+            first.logprobs,
+            first.trainable,
+            turn_lengths=lengths,
+            later_segments=segments[1:],
+        )
 
 
 def whole(segment: Segment) -> tuple[int, ...]:
@@ -353,11 +347,8 @@ def test_the_turns_of_all_segments_have_advantages_of_their_own(known, name, agg
     expected = torch.zeros_like(found)
     for p, group in enumerate(groups):
         earned = [v.rewards["game"].turns if v.scored else None for v in group.verdicts]
-        for g, own in enumerate(earned):
-            others = [turns for i, turns in enumerate(earned) if i != g and turns is not None]
-            for t in range(len(own or ())):
-                later = [sum(turns[t:]) for turns in others]
-                expected[p, g, t] = sum(own[t:]) - sum(later) / len(later)  # type: ignore[index]
+        for g, row in enumerate(definition(earned)):
+            expected[p, g, : len(row)] = torch.tensor(row, dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     known.check(config, found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +16,8 @@ from grpo_core.train.models import guarded
 from grpo_core.train.models.guarded import TrialError
 from grpo_core.train.models.templates import end_of_turn_id, write_chat
 
+from .real_templates import TEMPLATES
 from .tiny import END, SPECIAL, tiny_tokenizer
-
-TRL = importlib.util.find_spec("trl")
-assert TRL is not None
-assert TRL.submodule_search_locations is not None
-FOLDERS = (
-    Path(__file__).parent / "chat_templates",
-    Path(TRL.submodule_search_locations[0]) / "chat_templates",
-)
-TEMPLATES = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.jinja"))}
 
 
 def add(a: int, b: list[int] | None = None) -> int:

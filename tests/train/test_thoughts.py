@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.verify.conversation import StatelessConversations
 
 from .arrange import rolled_out
+from .real_templates import TEMPLATES
 from .runs import Heard, finished_arithmetic
 from .samplers import Copyless
 from .tiny import CHAT_TEMPLATE, save_tiny, tiny_model, tiny_tokenizer
@@ -44,10 +44,6 @@ CLOSED = CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n\n</t
 """One that closes it at once, as that of Qwen3 without thinking."""
 PROMPT = (Message("user", "What is 2 + 3?"),)
 TASK: Task[None] = Task(TaskKey("sums", "train", 0), PROMPT, None)
-TRL = importlib.util.find_spec("trl")
-assert TRL is not None
-assert TRL.submodule_search_locations is not None
-TEMPLATES = Path(TRL.submodule_search_locations[0]) / "chat_templates"
 
 
 def policy_of(template: str = CHAT_TEMPLATE, tags: Sequence[str] | None = None) -> Policy:
@@ -104,7 +100,7 @@ def dialogue(policy: Policy, *turns: str, room: int = 400, **more: Any) -> tuple
     ],
 )  # fmt: skip
 def test_the_tags_are_those_that_the_template_shows(template: str, tags: tuple[str, str]) -> None:
-    text = (TEMPLATES / f"{template}.jinja").read_text(encoding="utf-8")
+    text = TEMPLATES[template].read_text(encoding="utf-8")
     assert template_tags(text) == tags
     assert policy_of(text).thought_tags == tags
     assert template_tags("{{ '[THINK]' + thoughts + '[/THINK]' }}") == ("[THINK]", "[/THINK]")

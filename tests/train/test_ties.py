@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import AdvantageConfig
 from grpo_core.protocol.ties import (
     TOLERANCE,
@@ -28,7 +26,9 @@ from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods, w
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, rewards
 from grpo_core.train.run.metrics import group_metrics
-from grpo_core.train.run.stopping import Stopping
+
+from .test_stopping import evaluated, stopping
+from .test_turns import judged
 
 SUM = 0.1 + 0.2
 """0.3 with another last bit."""
@@ -38,11 +38,9 @@ NUMBERS = st.floats(-100, 100).map(lambda value: round(value, 3))
 
 def of(name: str, *groups: Sequence[float], **more: object) -> list[list[float]]:
     """The advantages of groups of attempts of one part and one turn."""
-    config = AdvantageConfig(name=name, k=K.get(name), **more)  # type: ignore[arg-type]
+    config = AdvantageConfig(**{"name": name, "k": K.get(name), **more})  # type: ignore[arg-type]
     advantage = advantages(Rewards.of(torch.tensor(groups, dtype=torch.float64)), config)
-    result: list[list[float]] = (
-        advantage.squeeze(2) if advantage.dim() == 3 else advantage
-    ).tolist()
+    result: list[list[float]] = advantage.flatten(1).tolist()
     return result
 
 
@@ -63,22 +61,18 @@ SHAKEN = st.builds(shaken, NUMBERS, st.lists(st.integers(-3, 3), min_size=4, max
 @pytest.mark.parametrize("name", ADVANTAGES)
 @pytest.mark.parametrize("eps", [1e-6, 0.0])
 class TestEveryEstimator:
-    def test_gives_exactly_nothing_to_a_tie(self, name: str, eps: float) -> None:
-        for group in ([SUM, 0.3, 0.3, SUM], [1.0, 1 - 2**-53, 1.0, 1.0], [-SUM, -0.3, -0.3, -0.3]):
-            assert of(name, group, eps=eps) == [[0.0] * 4]
-
     @settings(max_examples=20, deadline=None)
     @given(group=SHAKEN)
+    @example(group=[SUM, 0.3, 0.3, SUM])
+    @example(group=[1.0, 1 - 2**-53, 1.0, 1.0])
+    @example(group=[-SUM, -0.3, -0.3, -0.3])
     def test_gives_exactly_nothing_to_any_reward_with_other_last_bits(
         self, name: str, eps: float, group: list[float]
     ) -> None:
         assert of(name, group, eps=eps) == [[0.0] * len(group)]
 
     def test_tells_apart_what_differs_by_more(self, name: str, eps: float) -> None:
-        group = [0.0, 0.0, 0.0, 2e-9]
-        if name in ("maxk", "passk", "pkpo"):
-            group = [0.0, 0.0, 0.0, 0.0, 2e-9]
-        assert any(of(name, group, eps=eps)[0])
+        assert any(of(name, [0.0] * (4 if name in K else 3) + [2e-9], eps=eps)[0])
 
 
 @pytest.mark.parametrize("name", sorted(set(ADVANTAGES) - {"passk"}))
@@ -114,30 +108,25 @@ def test_a_tie_within_a_group_moves_no_advantage_by_more_than_rounding() -> None
 
 def test_pkpo_gives_exactly_nothing_where_all_subsets_have_the_same_best() -> None:
     """Its means over subsets alone left 8e-16, which counted as a signal."""
-    config = AdvantageConfig(name="pkpo", k=7)
-
-    def of_group(*group: float) -> list[float]:
-        reward_PG = torch.tensor([group], dtype=torch.float64)
-        found: list[float] = advantages(Rewards.of(reward_PG), config)[0].tolist()
-        return found
-
-    assert of_group(*[0.0] * 5, *[0.7] * 7) == [0.0] * 12
-    assert max(of_group(*[0.0] * 6, *[0.7] * 6)) > 1e-3
+    assert of("pkpo", [*[0.0] * 5, *[0.7] * 7], k=7) == [[0.0] * 12]
+    assert max(of("pkpo", [*[0.0] * 6, *[0.7] * 6], k=7)[0]) > 1e-3
 
 
-def parts(*groups: Sequence[tuple[float, float]]) -> Rewards:
-    """Rewards of two parts of weight 1."""
-    task = Task(TaskKey("letters", "train", 0), "?", None)
-    return rewards(
-        [
-            Group(
-                task,
-                [Rollout.of("x")] * len(pairs),
-                [Verdict({"a": Reward(a), "b": Reward(b)}) for a, b in pairs],
-            )
-            for pairs in groups
-        ]
-    )
+def groups_of(*groups: Sequence[float | Sequence[float]]) -> list[Group[None]]:
+    """Groups of attempts, by their reward, or by those of parts "a" and "b" of weight 1."""
+    return [
+        Group(
+            Task(TaskKey("letters", "train", number), "?", None),
+            [Rollout.of("x")] * len(group),
+            [
+                Verdict({"reward": Reward(one)})
+                if isinstance(one, float)
+                else Verdict({name: Reward(value) for name, value in zip("ab", one, strict=True)})
+                for one in group
+            ],
+        )
+        for number, group in enumerate(groups)
+    ]
 
 
 @pytest.mark.parametrize("eps", [1e-6, 0.0])
@@ -146,21 +135,16 @@ def test_gdpo_takes_ties_of_each_part_and_of_parts_that_cancel(eps: float) -> No
     tie = [(0.3, 1.0), (SUM, 1.0), (0.3, 1 - 2**-53)]
     opposite = [(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)]
     for pairs in (tie, opposite):
-        assert not advantages(parts(pairs), config).any()
+        assert not advantages(rewards(groups_of(pairs)), config).any()
     live = [(1.0, 0.0), (0.0, 0.0), (SUM, 0.0)]
-    both = advantages(parts(tie, live), config)
+    both = advantages(rewards(groups_of(tie, live)), config)
     assert not both[0].any()
     assert both[1].abs().min() > 0.1
 
 
 def test_returns_of_turns_tie_whatever_order_they_are_summed_in() -> None:
-    task = Task(TaskKey("letters", "train", 0), "?", None)
-    earned = [(0.1, 0.2, 0.0), (0.3, 0.0, 0.0), (0.0, 0.1, 0.2)]
-    rollouts = [replace(Rollout.of("x"), turn_lengths=(1, 1, 1))] * 3
-    verdicts = [Verdict({"a": Reward(turns=turns)}) for turns in earned]
-    advantage = advantages(
-        rewards([Group(task, rollouts, verdicts)]), AdvantageConfig(name="turns")
-    )
+    group = judged((0.1, 0.2, 0.0), (0.3, 0.0, 0.0), (0.0, 0.1, 0.2))
+    advantage = advantages(rewards([group]), AdvantageConfig(name="turns"))
     assert advantage[0, :, 0].tolist() == [0.0, 0.0, 0.0]
     assert advantage[0, :, 1].abs().max() > 0.1
 
@@ -190,17 +174,6 @@ def test_pods_chooses_among_a_tie_by_place() -> None:
     assert kept(SUM, 0.3, 0.3, 1.0) == kept(0.3, 0.3, 0.3, 1.0)
 
 
-def groups_of(*totals: Sequence[float]) -> list[Group[None]]:
-    return [
-        Group(
-            Task(TaskKey("letters", "train", number), "?", None),
-            [Rollout.of("x")] * len(group),
-            [Verdict({"reward": Reward(total)}) for total in group],
-        )
-        for number, group in enumerate(totals)
-    ]
-
-
 def test_groups_that_tie_are_refilled() -> None:
     refill = Refill(wanted=2, refills=3)
     groups = groups_of([SUM, 0.3, 0.3], [0.0, 1.0, 0.0])
@@ -218,29 +191,24 @@ def test_metrics_say_that_groups_tie() -> None:
 
 
 def test_a_part_that_ties_is_constant() -> None:
-    task = Task(TaskKey("letters", "train", 0), "?", None)
-    verdicts = [Verdict({"a": Reward(a), "b": Reward(b)}) for a, b in ((SUM, 0.0), (0.3, 0.3))]
-    group = Group(task, [Rollout.of("x")] * 2, verdicts)
-    metrics = group_metrics([group], {"letters": {"a": 1.0, "b": 1.0}})
+    groups = groups_of([(SUM, 0.0), (0.3, 0.3)])
+    metrics = group_metrics(groups, {"letters": {"a": 1.0, "b": 1.0}})
     assert metrics["reward/constant_share"] == pytest.approx(2 / 3)
 
 
-def test_tensors_tie_exactly_where_numbers_do() -> None:
-    @settings(max_examples=300, deadline=None)
-    @given(
-        pair=st.tuples(NUMBERS, st.sampled_from([0.0, 0.5, 0.999, 1.001, 3.0]), st.booleans()),
-        scored=st.booleans(),
-    )
-    def check(pair: tuple[float, float, bool], scored: bool) -> None:
-        value, steps, up = pair
-        other = value + (1 if up else -1) * steps * TOLERANCE * max(1.0, abs(value))
-        reward = torch.tensor([[value, other, 1e9]], dtype=torch.float64)
-        mask = torch.tensor([[True, True, scored]])
-        counted = [value, other, *([1e9] if scored else [])]
-        assert tensors.tied(reward, mask).item() == all_same(counted)
-        assert tensors.settled(reward[0]).tolist() == settled([value, other, 1e9])
-
-    check()
+@settings(max_examples=300, deadline=None)
+@given(
+    value=NUMBERS,
+    steps=st.sampled_from([-3.0, -1.001, -0.999, -0.5, 0.0, 0.5, 0.999, 1.001, 3.0]),
+    scored=st.booleans(),
+)
+def test_tensors_tie_exactly_where_numbers_do(value: float, steps: float, scored: bool) -> None:
+    other = value + steps * TOLERANCE * max(1.0, abs(value))
+    reward = torch.tensor([[value, other, 1e9]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, scored]])
+    counted = [value, other, *([1e9] if scored else [])]
+    assert tensors.tied(reward, mask).item() == all_same(counted)
+    assert tensors.settled(reward[0]).tolist() == settled([value, other, 1e9])
 
 
 @settings(max_examples=300, deadline=None)
@@ -266,16 +234,11 @@ def test_comparisons_of_two_rewards_agree() -> None:
 
 
 def test_a_run_stops_at_a_reward_that_is_reached_but_for_rounding() -> None:
-    almost = {"step": 3, "eval/reward/mean": sum([0.1] * 10)}
-    stops = {"stop": {"reward": 1.0}, "eval": {"every": 1}}
-    config = build_config([{"environment": "letters", **stops}])
-    assert "stop.reward=1" in (Stopping(config).look(almost) or "")
+    rule = stopping(stop={"reward": 1.0}, eval={"every": 1})
+    assert "stop.reward=1" in (rule.look(evaluated(3, sum([0.1] * 10))) or "")
 
 
 def test_an_evaluation_that_is_better_by_rounding_is_no_better() -> None:
-    stops = {"stop": {"patience": 1}, "eval": {"every": 1}}
-    config = build_config([{"environment": "letters", **stops}])
-    stopping = Stopping(config)
-    lines = [{"step": step, "eval/reward/mean": reward} for step, reward in ((1, 0.3), (2, SUM))]
-    assert stopping.look(lines[0]) is None
-    assert "no better than 0.300 after step 1" in (stopping.look(lines[1]) or "")
+    rule = stopping(stop={"patience": 1}, eval={"every": 1})
+    assert rule.look(evaluated(1, 0.3)) is None
+    assert "no better than 0.300 after step 1" in (rule.look(evaluated(2, SUM)) or "")

@@ -121,25 +121,6 @@ def test_a_state_folder_that_cannot_be_written_costs_the_note_and_not_the_run(
     assert "will ask for --trust" in caplog.text
 
 
-def test_what_runs_code_or_sends_data_is_known_wherever_it_stands():
-    judges = {"default": {"name": "/x/judge.py:Judge", "settings": {"base_url": "http://x/v1"}}}
-    config = {
-        "environment": "dataset",
-        "env": {"path": "/etc/rows", "reward": "/x/reward.py:score", "tag": "a"},
-        "mixture": {"/x/y.py:Env": {}, "dataset": {"env": {"reward": "/x/reward.py:score"}}},
-        "eval": {"also": ["arithmetic", "/x/y.py:Env"]},
-        "model": {"name": "org/name", "trust_remote_code": True},
-        "judges": judges,
-        "sandbox": {"name": "/x/box.py:Box", "settings": {"python": "/x/python"}},
-    }
-    assert set(risky_settings(config)) == {
-        *("env.path", "env.reward", 'mixture."/x/y.py:Env"', "mixture.dataset.env.reward"),
-        *("eval.also.1", "model.trust_remote_code", "judges.default.name"),
-        *("judges.default.settings.base_url", "sandbox.name", "sandbox.settings.python"),
-    }
-    assert list(risky_settings({"environment": "/x/y.py:Env"})) == ["environment"]
-
-
 @pytest.mark.parametrize(
     "config",
     [

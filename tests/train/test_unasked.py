@@ -147,14 +147,22 @@ def test_generated_tasks_that_are_too_long_are_replaced_by_the_next_ones_and_cou
     assert f"train index {bad[0]} (" in said
 
 
-@pytest.mark.slow
-def test_a_resumed_run_leaves_out_the_same_rows_to_the_bit(settings, of_rows, tmp_path):
-    with killed(tmp_path / "parts", step=5) as observer:
-        trainer(settings, long_rows.Rows(), tmp_path / "parts", observer=observer).run()
-    again = Trainer.resumed(tmp_path / "parts", long_rows.Rows())
-    assert again.done == 4
+def killed_and_resumed(
+    settings: dict[str, Any], envs: Environments, folder: Path, *, step: int, **more: Any
+) -> Path:
+    """Return the folder of a run that was killed after a step, and went on from the checkpoint before it."""
+    with killed(folder, step=step) as observer:
+        trainer(settings, envs, folder, observer=observer, **more).run()
+    again = Trainer.resumed(folder, envs)
+    assert again.done == step - 1
     again.run()
-    assert_same(tmp_path / "parts", of_rows[0])
+    return folder
+
+
+def test_a_resumed_run_leaves_out_the_same_rows_to_the_bit(settings, of_rows, tmp_path):
+    assert_same(
+        killed_and_resumed(settings, long_rows.Rows(), tmp_path / "parts", step=5), of_rows[0]
+    )
 
 
 @pytest.mark.sampled(1)
@@ -166,14 +174,8 @@ def test_a_resumed_run_replaces_the_same_generated_tasks_to_the_bit(
     if refills:
         whole = tmp_path / "whole"
         trainer(settings, long_rows.Generated(), whole, **more).run()
-    with killed(tmp_path / "parts", step=3) as observer:
-        trainer(
-            settings, long_rows.Generated(), tmp_path / "parts", observer=observer, **more
-        ).run()
-    again = Trainer.resumed(tmp_path / "parts", long_rows.Generated())
-    assert again.done == 2
-    again.run()
-    assert_same(tmp_path / "parts", whole)
+    parts = killed_and_resumed(settings, long_rows.Generated(), tmp_path / "parts", step=3, **more)
+    assert_same(parts, whole)
 
 
 @pytest.mark.slow
@@ -189,9 +191,7 @@ def test_a_mixture_with_a_curriculum_resumes_with_the_same_tasks_to_the_bit(sett
         "curriculum.step": 0.2,
     }
     trainer(settings, envs, tmp_path / "whole", **more).run()
-    with killed(tmp_path / "parts", step=5) as observer:
-        trainer(settings, dict(envs), tmp_path / "parts", observer=observer, **more).run()
-    Trainer.resumed(tmp_path / "parts", envs).run()
+    killed_and_resumed(settings, envs, tmp_path / "parts", step=5, **more)
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     dealt = trained(tmp_path / "whole")
     assert trained(tmp_path / "parts") == dealt
@@ -206,13 +206,9 @@ def test_a_mixture_with_a_curriculum_resumes_with_the_same_tasks_to_the_bit(sett
 
 @pytest.mark.slow
 def test_a_pipeline_deals_the_same_tasks_as_a_run_without_one(settings, of_generated, tmp_path):
-    more = {"pipeline.max_staleness": 2}
-    with killed(tmp_path / "ahead", step=3) as observer:
-        trainer(
-            settings, long_rows.Generated(), tmp_path / "ahead", observer=observer, **more
-        ).run()
-    Trainer.resumed(tmp_path / "ahead", long_rows.Generated()).run()
-    assert trained(tmp_path / "ahead") == trained(of_generated[0])
+    more, env = {"pipeline.max_staleness": 2}, long_rows.Generated()
+    ahead = killed_and_resumed(settings, env, tmp_path / "ahead", step=3, **more)
+    assert trained(ahead) == trained(of_generated[0])
 
 
 def test_how_much_was_looked_at_before_the_first_step_changes_nothing_after_it(
@@ -238,7 +234,7 @@ def test_log_txt_names_all_rows_where_they_are_too_many_for_one_message(settings
         (
             long_rows.NoRow(),
             {},
-            r"none of 12 training tasks of 'rows' can be asked, such as train index 0 ",
+            "none of 12 training tasks of 'rows' can be asked, such as train index 0 ",
         ),
         (
             long_rows.NoHeldOut(),
@@ -284,46 +280,6 @@ def test_a_row_that_the_chat_template_refuses_is_left_out_like_one_that_is_too_l
     assert "train index 3 ('train row 3:': the model's chat template refuses" in said
     assert 3 not in {index for _, _, index, _ in trained(tmp_path / "run")}
     assert metrics(tmp_path / "run")[0]["eval/pass_rate/all"] == pytest.approx(5 / 6)
-
-
-def test_odd_rows_of_a_file_are_named_not_paid_and_the_run_and_its_resume_end_well(
-    settings, tmp_path
-):
-    """Two prompts beyond the context; what is no valid text is refused when the file is read."""
-    rows = [{"question": f"What is {n} plus 1?", "answer": str(n + 1)} for n in range(40)]
-    rows[17]["question"] = "lorem ipsum " * 150 + "What is 17 plus 1?"
-    rows[30]["question"] = "dolor sit " * 180 + "What is 30 plus 1?"
-    for name, some in {"rows": rows, "held": [*rows[14:18], *rows[28:32]]}.items():
-        text = "".join(json.dumps(row) + "\n" for row in some)
-        (tmp_path / f"{name}.jsonl").write_text(text)
-    more = {
-        "environment": "dataset",
-        "env.path": str(tmp_path / "rows.jsonl"),
-        "env.eval_path": str(tmp_path / "held.jsonl"),
-        "env.reward": "number",
-        "sampling.max_new_tokens": 4,
-        "steps": 10,
-        "eval.tasks": 8,
-        "checkpoint.every": 4,
-    }
-    heard = Heard()
-    with killed(tmp_path / "run", step=7) as observer:
-        observer.warn = heard.warn  # type: ignore[method-assign]
-        trainer(settings, None, tmp_path / "run", observer=observer, **more).run()
-    again = Trainer.resumed(tmp_path / "run", trust=True)
-    assert again.done == 4
-    again.run()
-    assert again.done == 10
-    (said,) = heard.about("training tasks")
-    assert said.startswith("2 of 40 training tasks of 'dataset' cannot be asked")
-    assert "train index 17 ('lorem ipsum" in said
-    assert "train index 30 (" in said
-    assert heard.about("8 of 8 held-out prompts of 'dataset' are among the training prompts")
-    indices = [index for _, _, index, _ in trained(tmp_path / "run")]
-    assert set(indices) == {*range(40)} - {17, 30}
-    last = metrics(tmp_path / "run")[-1]
-    assert (last["eval/unasked"], last["eval/tasks"]) == (2, 6)
-    assert last["eval/pass_rate/all"] == pytest.approx(last["eval/pass_rate"] * 6 / 8)
 
 
 def test_sft_leaves_out_a_reference_whose_prompt_the_template_refuses(settings, tmp_path):
