@@ -1,4 +1,4 @@
-"""Run folders as a stranger may plant them: links, pipes, sizes, journals, settings, names, garbage.
+"""Run folders as a stranger may plant them: links, pipes, sizes, names, garbage.
 
 `Planter.plant` changes a copy of a finished run in one to three of these ways, chosen by a seed.
 """
@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,7 @@ class Planter:
         chance = random.Random(seed)
         shutil.copytree(self.base, folder, symlinks=True)
         kinds = chance.sample(KINDS, k=chance.choice((1, 1, 2, 3)))
-        kinds.sort(key=(settings, garbage, bits, *KINDS).index)  # what needs whole files goes first
+        kinds.sort(key=(garbage, bits, *KINDS).index)  # what needs whole files goes first
         return [f"{kind.__name__}: {kind(self, folder, chance)}" for kind in kinds]
 
     @property
@@ -79,26 +78,6 @@ def link(planter: Planter, folder: Path, chance: random.Random) -> str:
     else:
         place.symlink_to(chance.choice((target, os.path.relpath(target, place.parent))))
     return f"{place.name} -> {target.name}"
-
-
-def many_links(planter: Planter, folder: Path, chance: random.Random) -> str:
-    """Put links to files of the user at all names that a command may write, as far as free."""
-    for name in WRITTEN:
-        place = folder / name
-        if not os.path.lexists(place) and _is_folder(place.parent):
-            place.symlink_to(planter.user / chance.choice(("notes.txt", "new")))
-    return "all free names"
-
-
-def foreseen(planter: Planter, folder: Path, chance: random.Random) -> str:
-    """Put links at temporary names that hold a process id."""
-    for name in WRITTEN:
-        for process in range(os.getpid() - 2, os.getpid() + 40):
-            place = folder / name
-            place = place.with_name(f".{place.name}.{process}")
-            if _is_folder(place.parent):
-                place.symlink_to(planter.user / "notes.txt")
-    return "names with process ids"
 
 
 def special(planter: Planter, folder: Path, chance: random.Random) -> str:
@@ -147,64 +126,6 @@ def size(planter: Planter, folder: Path, chance: random.Random) -> str:
     return f"{place.name} is {kind}"
 
 
-def journal(planter: Planter, folder: Path, chance: random.Random) -> str:
-    """Leave a journal whose recovery deletes the file that it names as the journal above it."""
-    index = folder / "rollouts.sqlite"
-    if not index.is_file():
-        _replaced(index).write_bytes(b"SQLite format 3\0".ljust(1024, b"\0"))
-    name = str(planter.user / "notes.txt").encode()
-    magic = bytes.fromhex("d9d505f920a163d7")
-    header = magic + struct.pack(">IIIII", 0, 0, 1, 512, 1024)
-    start, end = struct.pack(">I", (1 << 30) // 1024 + 1), struct.pack(">II", len(name), sum(name))
-    data = header.ljust(512, b"\0") + start + name + end + magic
-    _replaced(folder / "rollouts.sqlite-journal").write_bytes(data)
-    return "a journal names a file of the user"
-
-
-def settings(planter: Planter, folder: Path, chance: random.Random) -> str:
-    """Name code, addresses or files in config.json."""
-    file = folder / "evil.py"
-    file.write_text(planter.attack + "\n" + _ENVIRONMENT)
-    odd = folder / "ev\nil.py"
-    odd.write_text(file.read_text())
-    rows = folder / "rows.jsonl"
-    rows.write_text('{"question": "1 + 1", "answer": "2"}\n')
-    dataset = {"environment": "dataset", "env.path": str(rows)}
-    changes: Sequence[dict[str, Any]] = (
-        *({"environment": f"{path}:Evil", "env": {}} for path in (file, odd, "evil.py")),
-        {"environment": f"{file}", "env": {}},
-        *({**dataset, "env.reward": name} for name in ("builtins:eval", f"{file}:f-")),
-        *({**dataset, "env.reward": name} for name in (f"{odd}:reward", f" {file}:reward ")),
-        {**dataset, "env.path": "/dev/zero"},
-        {"eval.also": [f"{file}:Evil"]},
-        {"mixture": {f"{file}:Evil": {"weight": 1}}},
-        *({key: {"name": f"{file}:Evil"}} for key in ("sampler", "sandbox", "verify.executor")),
-        {"sampler": {"name": "ray", "settings": {"address": "127.0.0.1:1"}}},
-        {"sampler": {"name": "vllm", "settings": {"args": ["--trust-remote-code"]}}},
-        {"sampler": {"name": "vllm", "settings": {"python": str(file)}}},
-        {"verify.worker_environment": ["HOME"]},
-        {"judges": {"judge": {"name": f"{file}:Evil"}}},
-        {"model.trust_remote_code": True},
-        *({"model.name": str(path)} for path in (folder / "final", "../..", planter.user)),
-        {"out": str(planter.user)},
-        {"trackers": [f"{file}:Evil"]},
-    )
-    change = chance.choice(changes)
-    config = json.loads((folder / "config.json").read_text())
-    for key, value in change.items():
-        *sections, last = key.split(".")
-        section = config
-        for name in sections:
-            section = section.setdefault(name, {}) or section
-        section[last] = value
-    for name in ("digest", *(("provenance",) if chance.random() < 0.5 else ())):
-        config.pop(name, None)
-    (folder / "config.json").write_text(json.dumps(config))
-    attack = planter.attack.replace("open", "__import__('io').open")
-    _rewrite(folder / "rollouts.jsonl", "text", attack)
-    return ", ".join(map(str, change.items())).replace(str(folder), "RUN")
-
-
 def garbage(planter: Planter, folder: Path, chance: random.Random) -> str:
     """Put nonsense in the place of a value of a JSON file."""
     place = _file(folder, chance, (".json", ".jsonl"))
@@ -246,10 +167,8 @@ def names(planter: Planter, folder: Path, chance: random.Random) -> str:
 
 
 KINDS: Sequence[Callable[[Planter, Path, random.Random], str]] = (
-    *(link, link, many_links, foreseen, special, special, size, journal, settings, settings),
-    *(garbage, garbage, garbage, bits, names),
+    *(link, link, special, special, size, garbage, garbage, garbage, bits, names),
 )
-_ENVIRONMENT = "def f(*_, **__): return 1.0\nreward = f\nclass Evil: pass\n"
 
 
 def _place(folder: Path, chance: random.Random) -> Path:
@@ -306,16 +225,3 @@ def _with_one_changed(value: Any, new: Any, chance: random.Random) -> tuple[Any,
         inner, path = _with_one_changed(value[index], new, chance)
         return [*value[:index], inner, *value[index + 1 :]], f"[{index}]{path}"
     return new, ""
-
-
-def _rewrite(path: Path, key: str, text: str) -> None:
-    """Put a text in the place of each value of a key, at any depth, in a file of JSON lines."""
-
-    def changed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: text if name == key else changed(item) for name, item in value.items()}
-        return [changed(item) for item in value] if isinstance(value, list) else value
-
-    if path.is_file() and not path.is_symlink() and path.stat().st_size < 5 << 20:
-        lines = [json.dumps(changed(json.loads(line))) for line in path.read_text().splitlines()]
-        path.write_text("\n".join(lines) + "\n")

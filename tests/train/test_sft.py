@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
-from typer.testing import CliRunner
 
 from grpo_core import (
     AgentEnvironment,
@@ -23,7 +22,6 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
@@ -36,6 +34,7 @@ from .arrange import tiny_policy
 from .killing import killed
 from .letters import Answered, Letters
 from .runs import Heard, logged
+from .short_runs import LETTERS, grpo
 from .tiny import save_tiny, tiny_tokenizer
 
 
@@ -115,9 +114,8 @@ class AsksAgain(AgentEnvironment[str]):
     max_turns = 2
     max_new_tokens = 4
     trusted = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return Task(key, "name a letter:", "b")
+    task = Asked.task
+    reference = Asked.reference
 
     async def agent(self, task: Task[str], client: Any) -> str:
         said = await client.completions.create(model="policy", prompt=f"{task.prompt}now!")
@@ -126,9 +124,6 @@ class AsksAgain(AgentEnvironment[str]):
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         return Verdict({"reward": Reward(0.0)})
-
-    def reference(self, task: Task[str]) -> Sequence[str]:
-        return ("abc", "zz")
 
 
 @pytest.mark.parametrize(
@@ -375,28 +370,14 @@ def test_another_file_under_the_same_name_is_refused(settings, tmp_path):
 
 
 def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_path):
-    env = f"{Path(__file__).parent / 'letters.py'}:Answered"
-    common = [
-        "--env",
-        env,
-        *words("--set eval.tasks=4 --set group_size=2 --set prompts_per_step=2"),
-    ]
+    answered = LETTERS.replace(":Letters", ":Answered")
+    few = "--set eval.tasks=4 --set group_size=2 --set prompts_per_step=2"
+    common = ("--env", answered, *words(few))
     warm, run = tmp_path / "warm", tmp_path / "run"
-
-    def grpo(command: str, *more: str) -> Any:
-        return CliRunner().invoke(app, [*words(command), *more])
-
-    done = grpo(f"sft --model {tiny_folder} --steps 3 --batch-size 2 --out {warm}", *common)
-    assert done.exit_code == 0, done.output
+    done = grpo(*words(f"sft --model {tiny_folder} --steps 3 --batch-size 2 --out {warm}"), *common)
     assert "step 3/3  loss " in done.output
     assert "held-out" in done.output
-    again = grpo(f"run --resume {warm}")
-    assert again.exit_code == 2
-    assert "is finished" in again.output
-    done = grpo(f"run --model {warm} --steps 1 --out {run}", *common)
-    assert done.exit_code == 0, done.output
-    (kl,) = logged(run, "kl")
-    assert kl == pytest.approx(0.0, abs=1e-6)  # the reference is the warm model
-    refused = grpo("sft --set eval.tasks=4")
-    assert refused.exit_code == 2
-    assert "--data FILE" in refused.output
+    assert "is finished" in grpo("run", "--resume", warm, status=2).output
+    grpo(*words(f"run --model {warm} --steps 1 --out {run}"), *common)
+    assert logged(run, "kl") == pytest.approx([0.0], abs=1e-6)  # the reference is the warm model
+    assert "--data FILE" in grpo("sft", "--set", "eval.tasks=4", status=2).output

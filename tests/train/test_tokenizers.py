@@ -107,7 +107,9 @@ def test_what_follows_an_answer_to_raw_text_is_what_the_whole_has(kind, texts, r
 def test_the_text_of_drawn_tokens_is_the_text_that_they_encode(kind: str, texts: Texts) -> None:
     prompt_ids = texts.encode(PROMPT)
     for text in filter(partial(is_kept, kind), (*PLAIN, *ODD)):
-        assert texts.completion_text(prompt_ids, texts.encode_answer(PROMPT, text)) == text
+        drawn = texts.encode_answer(PROMPT, text)
+        assert texts.completion_text(prompt_ids, drawn) == text
+        assert texts.turn((), drawn) == Message("assistant", text)
         raw = texts.encode_answer("Say:", text)
         assert texts.completion_text(texts.encode("Say:"), raw) == text
 
@@ -143,14 +145,6 @@ def test_byte_level_tokenizers_encode_and_decode_pieces_as_before(name: str) -> 
         assert pieces.encode_after(tokenizer, "before\n", text) == ids
         assert pieces.decode(tokenizer, ids) == tokenizer.decode(ids)
     assert not pieces.is_context_free(finished(metaspace("first")))
-
-
-def test_tags_that_are_special_tokens_are_in_the_text() -> None:
-    texts = texts_of(KINDS["special tags"]())
-    ids = texts.encode_answer(PROMPT, "<answer>-2</answer>")
-    assert {texts.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS} <= set(ids)
-    assert texts.decode(ids) == "<answer>-2</answer>"
-    assert texts.turn((), ids) == Message("assistant", "<answer>-2</answer>")
 
 
 def test_an_end_token_that_is_written_out_in_characters_ends_nothing() -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tokenizers import AddedToken
 
-from grpo_core import ConfigError, Message, Task, TaskKey, ToolCall
+from grpo_core import ConfigError, Message, ToolCall
 from grpo_core.calls.wire import decode, encode
-from grpo_core.protocol.sampler import Completion
 from grpo_core.protocol.tool_calls import (
     MAX_CALLS,
     calls_of,
@@ -26,18 +22,11 @@ from grpo_core.protocol.tools import answers, schemas
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import ChatFrame
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rollout.attempt import Attempt
-from grpo_core.train.rollout.budget import Budget
-from grpo_core.train.rollout.draws import Draws
-from grpo_core.verify.conversation import StatelessConversations
 
+from .real_templates import TEMPLATES
+from .test_thoughts import Asking, add, dialogue
 from .tiny import tiny_model, tiny_tokenizer
 
-HERE = Path(__file__).parent
-TRL = importlib.util.find_spec("trl")
-assert TRL is not None
-assert TRL.submodule_search_locations is not None
-FOLDERS = (HERE / "chat_templates", Path(TRL.submodule_search_locations[0]) / "chat_templates")
 NAMES = {
     "qwen2_5": "hermes",
     "qwen3": "hermes",
@@ -48,11 +37,6 @@ NAMES = {
     "mistral_small_3_2": "mistral",
 }
 PROMPT = (Message("system", "Be exact."), Message("user", "What is 2 + 3?"))
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def note(text: str, tags: list[str] | None = None) -> str:
@@ -75,9 +59,7 @@ WRITTEN = {
 
 
 def template(name: str) -> str:
-    return next(
-        path for folder in FOLDERS if (path := folder / f"{name}.jinja").exists()
-    ).read_text(encoding="utf-8")
+    return TEMPLATES[name].read_text(encoding="utf-8")
 
 
 def policy_of(name: str) -> Policy:
@@ -102,8 +84,7 @@ def ids(policy: Policy, text: str, *, ended: bool = True) -> tuple[int, ...]:
 
 def turn(policy: Policy, text: str) -> Message:
     """What the trainer makes of a turn of the policy."""
-    tokens = ids(policy, text)
-    return policy.turn((), tokens, tools=TOOLS)
+    return policy.turn((), ids(policy, text), tools=TOOLS)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -147,42 +128,23 @@ def test_what_the_policy_writes_is_answered_wherever_the_environment_runs(case: 
     assert case.policy.turn((), ids(case.policy, WRITTEN[case.format])).tool_calls is None
 
 
-class Calculator(StatelessConversations):
-    """Answers the calls of each turn."""
-
-    async def reply(self, task: Any, messages: Any) -> Any:
-        return answers((add, note), messages[-1])
-
-
-def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: SimpleNamespace) -> None:
+def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(
+    case: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two rounds of calls; the environment's tokens are all that the template writes after the policy's end token."""
-    policy, key = case.policy, TaskKey("sums", "train", 0)
-    attempt = Attempt(
-        9,
-        task=Task(key, PROMPT, 5),
-        budget=Budget(1000, 9, tools=TOOLS),
-        prompt_ids=policy.encode(PROMPT, tools=TOOLS),
-        draws=Draws(key, seed=0, step=1),
-    )
-    attempt.conversation = Calculator().conversation(attempt.task)
-    opened = policy.tokenizer.decode(attempt.prompt_ids).endswith("<think>\n")
+    policy = case.policy
+    monkeypatch.setattr(policy, "context", None)  # these prompts and turns are too long for it
+    opened = policy.tokenizer.decode(policy.encode(PROMPT, tools=TOOLS)).endswith("<think>\n")
     written = ("Add.\n</think>\n\n" if opened else "") + WRITTEN[case.format]
-
-    async def play() -> None:
-        for _ in range(2):
-            tokens = ids(policy, written)
-            attempt.add_completion(Completion(tokens, (0.0,) * len(tokens), "stop"), policy)
-            assert await attempt.add_reply(policy)
-
-    asyncio.run(play())
-    rollout = attempt.rollout()
-    assert attempt.rollout() is rollout
-    assert [m.role for m in rollout.messages] == ["assistant", "tool"] * 2
+    replies = Asking(lambda message: answers((add, note), message))
+    more = {"room": 1000, "replies": replies, "tools": TOOLS}
+    rollout, _ = dialogue(policy, written, written, written, **more)
+    assert [m.role for m in rollout.messages] == [*["assistant", "tool"] * 2, "assistant"]
     thoughts = [m.thoughts for m in rollout.messages if m.role == "assistant"]
-    assert thoughts == ["Add." if opened else ""] * 2
+    assert thoughts == ["Add." if opened else ""] * 3
     assert opened == (case.name == "qwen3_6")
     both = list(zip(rollout.token_ids, rollout.trainable, strict=True))
-    assert [token for token, own in both if own] == [*ids(policy, written)] * 2
+    assert [token for token, own in both if own] == [*ids(policy, written)] * 3
     theirs = policy.tokenizer.decode([token for token, own in both if not own])
     assert theirs.count("5") == 2, theirs
     assert not theirs.startswith(policy.tokenizer.eos_token)

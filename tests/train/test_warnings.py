@@ -79,10 +79,14 @@ def moved(course: dict[str, tuple[float, float]], step: int) -> dict[str, float]
     return {name: first + (last - first) * share for name, (first, last) in course.items()}
 
 
-def test_what_a_solved_task_looks_like_is_no_sign():
+def said_of(course: dict[str, tuple[float, float]]) -> list[tuple[int, str]]:
+    """Return what is said, and when, while metrics change."""
     watch = Watch()
-    for _ in range(START):
-        watch.look(HEALTHY)
+    looks = [(step, watch.look({**HEALTHY, **moved(course, step)})) for step in range(100)]
+    return [(step, text) for step, texts in looks for text in texts]
+
+
+def test_what_a_solved_task_looks_like_is_no_sign():
     solved = {
         "pass_rate": 0.97,
         "entropy": 0.01,
@@ -90,16 +94,7 @@ def test_what_a_solved_task_looks_like_is_no_sign():
         "reward/constant_share": 0.9,
         "reward/format": 1.0,
     }
-    course = {name: (HEALTHY[name], value) for name, value in solved.items()}
-    for step in range(100):
-        assert watch.look({**HEALTHY, **moved(course, step)}) == []
-
-
-def said_of(course: dict[str, tuple[float, float]]) -> list[tuple[int, str]]:
-    """Return what is said, and when, while metrics change."""
-    watch = Watch()
-    looks = [(step, watch.look({**HEALTHY, **moved(course, step)})) for step in range(100)]
-    return [(step, text) for step, texts in looks for text in texts]
+    assert said_of({name: (HEALTHY[name], value) for name, value in solved.items()}) == []
 
 
 def test_entropy_that_falls_is_said_early_if_little_was_learned_for_it():
