@@ -24,6 +24,8 @@ from grpo_core.train.run.checkpoint import checkpoints
 from .killing import killed
 from .letters import Letters, Raising
 from .runs import logged, small_settings, stop_after, untimed
+from .short_runs import make
+from .short_runs import ran as run
 from .tiny import save_tiny
 
 PER_STEP = {
@@ -49,33 +51,14 @@ def documented(names: Iterable[str]) -> list[str]:
     section = page.partition("## Metrics\n")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     known = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    patterns = [
-        re.compile(name.replace("PART", "[^/]+").replace("NAME", "[^/]+")) for name in known
-    ]
-    return [
-        name
-        for name in names
-        if name not in ("step", "kind") and not any(p.fullmatch(name) for p in patterns)
-    ]
+    pattern = "|".join(known).replace("PART", "[^/]+").replace("NAME", "[^/]+")
+    return [name for name in names if not re.fullmatch(f"step|kind|{pattern}", name)]
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     own = {"steps": 6, "eval": {"tasks": 6}, "checkpoint": {"every": 2}}
     return {**small_settings(save_tiny(tmp_path_factory.mktemp("model") / "tiny")), **own}
-
-
-def make(
-    settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any
-) -> Trainer:
-    config = build_config([settings])
-    return Trainer(config, env or Letters(), folder=RunFolder(folder), **more)
-
-
-def run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
-    trainer = make(settings, folder, **more)
-    trainer.run()
-    return trainer
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +145,7 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, finished, tmp_pa
     # Step 5 is logged, the last checkpoint is of step 4.
     with killed(tmp_path / "parts", step=5) as observer:
         make(settings, tmp_path / "parts", observer=observer).run()
-    second = make(settings, tmp_path / "parts")
+    second = make(settings, RunFolder(tmp_path / "parts"))
     assert second.resume() == 4
     second.run()
     assert untimed(tmp_path / "parts") == untimed(whole.folder.path)
@@ -181,7 +164,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
     settings = {**settings, **SEVERAL_UPDATES}
     with killed(tmp_path / "parts", step=1) as observer:
         run(settings, tmp_path / "parts", observer=observer)
-    again = make(settings, tmp_path / "parts")
+    again = make(settings, RunFolder(tmp_path / "parts"))
     assert again.resume() == 0
     again.run()
     assert untimed(tmp_path / "parts") == untimed(finished.folder.path)
@@ -190,7 +173,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(
 def test_a_half_written_checkpoint_is_not_taken_for_one(settings, finished, tmp_path):
     shutil.copytree(finished.folder.path, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / ".step-000099.partial-0a1b2c3d").mkdir()
-    assert make({**settings, **SEVERAL_UPDATES}, tmp_path / "run").resume() == 6
+    assert make({**settings, **SEVERAL_UPDATES}, RunFolder(tmp_path / "run")).resume() == 6
 
 
 def test_a_stop_is_obeyed_once_and_also_if_it_came_before_the_run(settings, tmp_path):
@@ -237,7 +220,7 @@ def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
     trainer.run()
     assert not trainer.folder.finished
     assert len(logged(tmp_path / "run", "eval/reward/mean")) == 1
-    again = make(settings, tmp_path / "run")
+    again = make(settings, RunFolder(tmp_path / "run"))
     assert again.resume() == 6
     assert again.run().keys() == {"reward", "pass_rate"}
     assert again.folder.finished
