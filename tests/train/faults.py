@@ -89,7 +89,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="only faults of these kinds")
     parser.add_argument("--only", type=int, help="repeat the fault of this number")
     parser.add_argument("--work", type=Path, help="an empty folder, in which failed runs are left")
-    parser.add_argument("--out", type=Path, help="write one JSON line for each fault to this file")
     arguments = parser.parse_args()
     if not available():
         parser.error("this needs root on Linux, and loop devices")
@@ -107,12 +106,7 @@ def main() -> int:
     try:
         for record in records(arguments, work):
             found.append(record)
-            line = json.dumps(record)
-            short = f"{record['number']} {record['kind']} {record['verdict']}"
-            print(short if arguments.only is None else line, flush=True)
-            if arguments.out:
-                with arguments.out.open("a") as file:
-                    file.write(line + "\n")
+            print(json.dumps(record), flush=True)
     finally:
         if not arguments.work:
             shutil.rmtree(work, ignore_errors=True)

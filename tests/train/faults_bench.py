@@ -10,10 +10,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from zygote import Zygote
+from forks import forked, prepare, start
 
 from grpo_core.runs.folder import RunFolder
 
@@ -69,16 +70,16 @@ class Place:
 class Child:
     """A command that is under way in a process group of its own."""
 
-    def __init__(self, zygote: Zygote, arguments: list[str], pid: int, logs: list[Path]) -> None:
-        self.arguments, self.pid = arguments, pid
-        self._zygote, self._logs = zygote, logs
+    def __init__(self, arguments: list[str], pid: int, logs: list[Path]) -> None:
+        self.arguments, self.pid, self._logs = arguments, pid, logs
         self._started = time.monotonic()
         self._status: int | None = None
 
     def poll(self) -> int | None:
         """Return the status of a process that has ended."""
         if self._status is None:
-            self._status = self._zygote.poll(self.pid)
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if ended else None
         return self._status
 
     def signal(self, number: int) -> None:
@@ -119,8 +120,8 @@ class Bench:
     def __init__(self, work: Path) -> None:
         self.work = work
         work.chmod(0o755)
-        self.zygote = Zygote()
-        self.zygote.save_tiny(work / "tiny")
+        prepare()
+        os.waitpid(forked(lambda: import_module("tiny").save_tiny(work / "tiny")), 0)
         for path in (work / "tiny").iterdir():
             path.chmod(0o644)  # for all users
         shutil.copy(HERE / "letters.py", work / "letters.py")
@@ -144,7 +145,7 @@ class Bench:
         env: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Child:
-        """Begin a command. out, err: descriptors instead of files; more: as for `Zygote.start`."""
+        """Begin a command. out, err: descriptors instead of files; more: as for `forks.start`."""
         self._count += 1
         logs = [place.folder / f"{self._count:04d}.{stream}" for stream in ("out", "err")]
         mode = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
@@ -153,25 +154,22 @@ class Bench:
         variables = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PYTHONWARNINGS": "ignore",
             "GRPO_CACHE": str(place.cache),
             "XDG_STATE_HOME": str(self.work / "state"),
             **(env or {}),
         }
-        pid = self.zygote.start(
+        pid = start(
             arguments, out=out, err=err, env=variables, cwd=place.folder, **{"plots": False, **more}
         )
         os.close(out)
         os.close(err)
-        self._children.append(Child(self.zygote, list(arguments), pid, logs))
+        self._children.append(Child(list(arguments), pid, logs))
         return self._children[-1]
 
     def close(self) -> None:
         """End every command that is still under way."""
         for child in self._children:
-            with contextlib.suppress(RuntimeError, OSError):
-                child.signal(signal.SIGKILL)
-        self.zygote.close()
+            child.signal(signal.SIGKILL)
 
     def difference(self, run: Path, *, logs: bool = True) -> str:
         """Return how a finished run differs from the undisturbed one, or "" if it does not by a bit."""
