@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations, product
 
-from bases_g_fresh10 import WHITE, chat, judged, wanted
+from bases_g_fresh10 import WHITE, Asked, Draft, LastLine, Tagged, judged, wanted
 
-from grpo_core import Environment, Rollout, Task, TaskKey, Verdict
-from grpo_core.extract import parse_json, xml_tag
+from grpo_core import Rollout, Task, TaskKey, Verdict
+from grpo_core.extract import parse_json
 
 INPUTS = tuple(product((0, 1), repeat=3))
-
-
-@dataclass(frozen=True)
-class Circuit:
-    """Holds the letter of the option that has the outputs."""
-
-    letter: str
 
 
 def draw_circuit(rng: random.Random, depth: int) -> tuple[str, tuple[int, ...]]:
@@ -37,52 +31,28 @@ def draw_circuit(rng: random.Random, depth: int) -> tuple[str, tuple[int, ...]]:
     return f"{gate}({left}, {right})", tuple(outputs)
 
 
-class CircuitChoice(Environment[Circuit]):
+class CircuitChoice(LastLine):
     """Asks which of four circuits has the given outputs; the last line names its letter."""
 
     max_new_tokens = 200
     rules = "Exactly one circuit fits. End with the line 'Choice: X', X being its letter."
+    mark = "Choice: "
+    form = "[A-D]"
 
-    def task(self, key: TaskKey) -> Task[Circuit]:
-        rng = key.rng()
-        while True:
-            options = [draw_circuit(rng, 2 + (key.level >= 0.5)) for _ in range(4)]
-            if len({outputs for _, outputs in options}) < 4:
-                continue
-            place = rng.randrange(4)
-            bits = "".join(map(str, options[place][1]))
-            lines = "\n".join(f"{x}) {text}" for x, (text, _) in zip("ABCD", options, strict=True))
-            question = f"For abc = 000, 001, ... 111 the outputs are {bits}.\n{lines}"
-            if wanted(key, question):
-                return chat(key, self.rules, question, Circuit("ABCD"[place]))
-
-    def verify(self, task: Task[Circuit], rollout: Rollout) -> Verdict:
-        line = rollout.text.strip(WHITE).rpartition("\n")[2].strip(WHITE)
-        match = re.fullmatch("Choice: ([A-D])", line)
-        letter = match.group(1) if match else None
-        return judged(letter == task.data.letter, letter)
-
-    def reference(self, task: Task[Circuit]) -> str:
-        return f"Choice: {task.data.letter}"
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        options = [draw_circuit(rng, 2 + (level >= 0.5)) for _ in range(4)]
+        if len({outputs for _, outputs in options}) < 4:
+            return None
+        place = rng.randrange(4)
+        bits = "".join(map(str, options[place][1]))
+        lines = "\n".join(f"{x}) {text}" for x, (text, _) in zip("ABCD", options, strict=True))
+        question = f"For abc = 000, 001, ... 111 the outputs are {bits}.\n{lines}"
+        return Draft(question, "ABCD"[place])
 
 
 CROPS = (
-    "carrots",
-    "onions",
-    "peas",
-    "beans",
-    "leeks",
-    "tomatoes",
-    "potatoes",
-    "lettuce",
-    "radishes",
-    "spinach",
-    "beetroot",
-    "fennel",
-    "cabbage",
-    "celery",
-    "garlic",
-    "pumpkins",
+    "carrots onions peas beans leeks tomatoes potatoes lettuce radishes spinach beetroot fennel "
+    "cabbage celery garlic pumpkins"
 )
 
 
@@ -100,7 +70,7 @@ def is_peaceful(order: Sequence[str], garden: Garden) -> bool:
     return not any(frozenset(pair) in enemies for pair in pairwise(order))
 
 
-class GardenBeds(Environment[Garden]):
+class GardenBeds(Asked):
     """Asks for a plan of beds in which no enemies are neighbours; several plans are right."""
 
     max_new_tokens = 96
@@ -109,17 +79,14 @@ class GardenBeds(Environment[Garden]):
         "Reply with one line for each bed, in order, such as '1: peas'."
     )
 
-    def task(self, key: TaskKey) -> Task[Garden]:
-        rng = key.rng()
-        while True:
-            crops = tuple(rng.sample(CROPS, 4 + round(2 * key.level)))
-            pairs = [(a, b) for i, a in enumerate(crops) for b in crops[i + 1 :]]
-            garden = Garden(crops, tuple(rng.sample(pairs, len(crops) - 1)))
-            enemies = "; ".join(f"{a} and {b}" for a, b in garden.enemies)
-            question = f"Crops: {', '.join(crops)}.\nEnemies: {enemies}."
-            solved = any(is_peaceful(order, garden) for order in permutations(crops))
-            if solved and not is_peaceful(crops, garden) and wanted(key, question):
-                return chat(key, self.rules, question, garden)
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        crops = tuple(rng.sample(CROPS.split(), 4 + round(2 * level)))
+        pairs = [(a, b) for i, a in enumerate(crops) for b in crops[i + 1 :]]
+        garden = Garden(crops, tuple(rng.sample(pairs, len(crops) - 1)))
+        enemies = "; ".join(f"{a} and {b}" for a, b in garden.enemies)
+        solved = any(is_peaceful(order, garden) for order in permutations(crops))
+        question = f"Crops: {', '.join(crops)}.\nEnemies: {enemies}."
+        return Draft(question, garden) if solved and not is_peaceful(crops, garden) else None
 
     def verify(self, task: Task[Garden], rollout: Rollout) -> Verdict:
         lines = rollout.text[:2000].strip(WHITE).split("\n")
@@ -136,14 +103,6 @@ class GardenBeds(Environment[Garden]):
         return "\n".join(f"{number}: {crop}" for number, crop in enumerate(plan, 1))
 
 
-@dataclass(frozen=True)
-class Product:
-    """Holds a product of linear factors and its coefficients, the highest power first."""
-
-    text: str
-    coefficients: tuple[int, ...]
-
-
 def polynomial(coefficients: Sequence[int]) -> str:
     """Return a polynomial as it is written, such as 2x^2 - x + 3."""
     text = ""
@@ -157,7 +116,7 @@ def polynomial(coefficients: Sequence[int]) -> str:
     return text
 
 
-class ExpandedProduct(Environment[Product]):
+class ExpandedProduct(Asked):
     """Asks to expand a product of linear factors; the last line is the polynomial."""
 
     max_new_tokens = 160
@@ -166,41 +125,31 @@ class ExpandedProduct(Environment[Product]):
         "power first, such as 2x^2 - x + 3."
     )
 
-    def task(self, key: TaskKey) -> Task[Product]:
-        rng = key.rng()
-        while True:
-            factors = [
-                (rng.randint(1, 9), rng.choice((-1, 1)) * rng.randint(1, 9))
-                for _ in range(2 + (key.level >= 0.5))
-            ]
-            total = [1]
-            for a, b in factors:
-                pairs = zip([*total, 0], [0, *total], strict=True)
-                total = [a * high + b * low for high, low in pairs]
-            text = "".join(f"({polynomial(factor)})" for factor in factors)
-            if wanted(key, str(sorted(factors))):
-                return chat(key, self.rules, text, Product(text, tuple(total)))
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        factors = [
+            (rng.randint(1, 9), rng.choice((-1, 1)) * rng.randint(1, 9))
+            for _ in range(2 + (level >= 0.5))
+        ]
+        total = [1]
+        for a, b in factors:
+            pairs = zip([*total, 0], [0, *total], strict=True)
+            total = [a * high + b * low for high, low in pairs]
+        text = "".join(f"({polynomial(factor)})" for factor in factors)
+        return Draft(text, total, str(sorted(factors)))
 
-    def verify(self, task: Task[Product], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[list[int]], rollout: Rollout) -> Verdict:
         line = rollout.text.strip(WHITE).rpartition("\n")[2][:200]
-        right = polynomial(task.data.coefficients).replace(" ", "")
+        right = polynomial(task.data).replace(" ", "")
         return judged(line.strip(WHITE).replace(" ", "") == right, line)
 
-    def reference(self, task: Task[Product]) -> str:
-        return polynomial(task.data.coefficients)
+    def right(self, data: list[int]) -> str:
+        return polynomial(data)
 
 
 COLOURS = ("blue", "green", "yellow", "orange", "red")
 
 
-@dataclass(frozen=True)
-class Patient:
-    """Holds the colour of a patient."""
-
-    colour: str
-
-
-class TriageColour(Environment[Patient]):
+class TriageColour(Asked):
     """Asks for the colour of a patient by a table of points; the reply is the colour alone."""
 
     max_new_tokens = 16
@@ -209,8 +158,9 @@ class TriageColour(Environment[Patient]):
         "above 38.5: 1, above 39.5: 2. Sum 0: blue; 1: green; 2: yellow; 3 or 4: orange; 5 or "
         "more: red. Reply with the colour alone."
     )
+    shown = 20
 
-    def task(self, key: TaskKey) -> Task[Patient]:
+    def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()
         colour = rng.choice(COLOURS)
         while True:
@@ -223,146 +173,82 @@ class TriageColour(Environment[Patient]):
                 rng.shuffle(readings)
                 readings.append(f"pressure {rng.randint(90, 180)}")
             question = f"A patient of {rng.randint(18, 95)} years: {', '.join(readings)}."
-            if self.colour(points) == colour and wanted(key, question):
-                return chat(key, self.rules, question, Patient(colour))
-
-    def colour(self, points: int) -> str:
-        """Return the colour of a sum of points."""
-        return COLOURS[(0, 1, 2, 3, 3, 4, 4)[points]]
-
-    def verify(self, task: Task[Patient], rollout: Rollout) -> Verdict:
-        given = rollout.text.strip(WHITE)
-        return judged(given == task.data.colour, given[:20])
-
-    def reference(self, task: Task[Patient]) -> str:
-        return task.data.colour
+            if COLOURS[(0, 1, 2, 3, 3, 4, 4)[points]] == colour and wanted(key, question):
+                return self.made(key, question, colour)
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Holds the rows of a tile after it was turned."""
-
-    turned: tuple[str, ...]
-
-
-class TileTurns(Environment[Tile]):
+class TileTurns(Asked):
     """Asks what a mosaic tile looks like after some turns; the reply is a JSON list of rows."""
 
     max_new_tokens = 96
     rules = "Turn the tile. Reply with a JSON list of its rows, from top to bottom."
 
-    def task(self, key: TaskKey) -> Task[Tile]:
-        rng = key.rng()
-        size = 3 + round(2 * key.level)
-        while True:
-            rows = ["".join(rng.choice("RGBY") for _ in range(size)) for _ in range(size)]
-            quarters = rng.randint(1, 3)
-            turned = rows
-            for _ in range(quarters):
-                turned = ["".join(column) for column in zip(*turned[::-1], strict=True)]
-            shown = "\n".join(rows)
-            question = f"{shown}\nTurn it clockwise by {90 * quarters} degrees."
-            if turned != rows and wanted(key, question):
-                return chat(key, self.rules, question, Tile(tuple(turned)))
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        size = 3 + round(2 * level)
+        rows = ["".join(rng.choice("RGBY") for _ in range(size)) for _ in range(size)]
+        quarters = rng.randint(1, 3)
+        turned = rows
+        for _ in range(quarters):
+            turned = ["".join(column) for column in zip(*turned[::-1], strict=True)]
+        shown = "\n".join(rows)
+        question = f"{shown}\nTurn it clockwise by {90 * quarters} degrees."
+        return None if turned == rows else Draft(question, turned)
 
-    def verify(self, task: Task[Tile], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[list[str]], rollout: Rollout) -> Verdict:
         found = parse_json(rollout.text.strip(WHITE), max_chars=400)
-        right = found is not None and found.value == list(task.data.turned)
-        return judged(right, rollout.text[:100])
+        return judged(found is not None and found.value == task.data, rollout.text[:100])
 
-    def reference(self, task: Task[Tile]) -> str:
-        return "[" + ", ".join(f'"{row}"' for row in task.data.turned) + "]"
-
-
-@dataclass(frozen=True)
-class Sleeve:
-    """Holds how many stitches are left at the end."""
-
-    stitches: int
+    def right(self, data: list[str]) -> str:
+        return json.dumps(data)
 
 
-class KnittingCounts(Environment[Sleeve]):
+class KnittingCounts(LastLine):
     """Asks for the stitches after some rounds of knitting; the last line gives the number."""
 
     max_new_tokens = 120
     rules = "Count the stitches. End with the line 'Stitches: N'."
+    mark = "Stitches: "
+    form = "[1-9][0-9]{0,4}"
 
-    def task(self, key: TaskKey) -> Task[Sleeve]:
-        rng = key.rng()
-        while True:
-            stitches = rng.choice((48, 60, 72, 80, 84, 90, 96, 108, 120))
-            lines = [f"Cast on {stitches} stitches."]
-            for number in range(1, 4 + round(3 * key.level)):
-                line, stitches = self.round(rng, stitches)
-                lines.append(f"Round {number}: {line}")
-            question = "\n".join(lines)
-            if 10 < stitches < 400 and wanted(key, question):
-                return chat(key, self.rules, question, Sleeve(stitches))
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        stitches = rng.choice((48, 60, 72, 80, 84, 90, 96, 108, 120))
+        lines = [f"Cast on {stitches} stitches."]
+        for number in range(1, 4 + round(3 * level)):
+            line, stitches = self.round(rng, stitches)
+            lines.append(f"Round {number}: {line}")
+        return Draft("\n".join(lines), stitches) if 10 < stitches < 400 else None
 
     def round(self, rng: random.Random, stitches: int) -> tuple[str, int]:
         """Return what is done in a round, and the stitches after it."""
         if rng.random() < 0.5:
             more = rng.randint(2, 11)
             return f"make {more} new stitches, knit the rest.", stitches + more
-        every = rng.choice([n for n in range(3, stitches + 1) if stitches % n == 0])
+        every = rng.choice([n for n in self.intervals(stitches) if stitches % n == 0])
         return f"knit the last 2 of every {every} together.", stitches - stitches // every
 
-    def verify(self, task: Task[Sleeve], rollout: Rollout) -> Verdict:
-        line = rollout.text.strip(WHITE).rpartition("\n")[2].strip(WHITE)
-        match = re.fullmatch("Stitches: ([1-9][0-9]{0,4})", line, re.ASCII)
-        given = match.group(1) if match else None
-        return judged(given == str(task.data.stitches), given)
-
-    def reference(self, task: Task[Sleeve]) -> str:
-        return f"Stitches: {task.data.stitches}"
+    def intervals(self, stitches: int) -> Sequence[int]:
+        """Return how many stitches may lie between decreases."""
+        return range(3, stitches + 1)
 
 
-@dataclass(frozen=True)
-class Crates:
-    """Holds the letters that lie on top at the end."""
-
-    tops: str
-
-
-class CrateStacks(Environment[Crates]):
+class CrateStacks(Tagged):
     """Asks which crates lie on top after a crane's moves; the answer stands in <top>."""
 
     max_new_tokens = 64
     rules = "The crane moves one crate at a time. Reply with <top>XYZ...</top>, stack by stack."
-
-    def task(self, key: TaskKey) -> Task[Crates]:
-        rng = self.generator(key)
-        while True:
-            question, tops = self.draw(rng, self.moves(key.level))
-            if wanted(key, question):
-                return chat(key, self.rules, question, Crates(tops))
-
-    def generator(self, key: TaskKey) -> random.Random:
-        """Return the generator of a task."""
-        return key.rng()
+    tag = "top"
 
     def moves(self, level: float) -> int:
         """Return the number of moves of a level."""
         return 3 + round(6 * level)
 
-    def draw(self, rng: random.Random, moves: int) -> tuple[str, str]:
-        """Return a question, and the letters on top at the end."""
-        while True:
-            letters = rng.sample("ABCDEFGHJKLMNPRSTUVWXYZ", 12)
-            stacks = [letters[3 * i : 3 * i + 3] for i in range(4)]
-            lines = [f"Stack {i} from the bottom: {' '.join(s)}" for i, s in enumerate(stacks, 1)]
-            for _ in range(moves):
-                source = rng.choice([i for i, stack in enumerate(stacks) if stack])
-                target = rng.choice([i for i in range(4) if i != source])
-                stacks[target].append(stacks[source].pop())
-                lines.append(f"Move one from {source + 1} to {target + 1}.")
-            if all(stacks):
-                return "\n".join(lines), "".join(stack[-1] for stack in stacks)
-
-    def verify(self, task: Task[Crates], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="top")
-        given = None if block is None else block.content.strip(WHITE)
-        return judged(given == task.data.tops, None if given is None else given[:40])
-
-    def reference(self, task: Task[Crates]) -> str:
-        return f"<top>{task.data.tops}</top>"
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        letters = rng.sample("ABCDEFGHJKLMNPRSTUVWXYZ", 12)
+        stacks = [letters[3 * i : 3 * i + 3] for i in range(4)]
+        lines = [f"Stack {i} from the bottom: {' '.join(s)}" for i, s in enumerate(stacks, 1)]
+        for _ in range(self.moves(level)):
+            source = rng.choice([i for i, stack in enumerate(stacks) if stack])
+            target = rng.choice([i for i in range(4) if i != source])
+            stacks[target].append(stacks[source].pop())
+            lines.append(f"Move one from {source + 1} to {target + 1}.")
+        return Draft("\n".join(lines), "".join(s[-1] for s in stacks)) if all(stacks) else None

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import bisect
-import calendar
-import heapq
-import html
 import json
-import math
-import operator
-import os.path
+import pkgutil
 import random
-import statistics
-import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bases_g_fresh10 import WHITE, chat, judged, wanted
+from bases_g_fresh10 import Asked, Draft, Tagged
 
-from grpo_core import Environment, Rollout, Task, TaskKey, Verdict
-from grpo_core.extract import xml_tag
+from grpo_core import Task
 
 
 def _two(rng: random.Random) -> tuple[Any, ...]:
@@ -50,27 +41,20 @@ def _text(rng: random.Random) -> tuple[Any, ...]:
     return (f"{' '.join(words)} {rng.randint(1, 99)}",)
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[random.Random], tuple[Any, ...]]]] = {
-    "math.gcd": (math.gcd, _two),
-    "math.lcm": (math.lcm, _two),
-    "math.comb": (math.comb, _two),
-    "math.perm": (math.perm, _two),
-    "operator.xor": (operator.xor, _two),
-    "operator.mod": (operator.mod, _two),
-    "operator.floordiv": (operator.floordiv, _two),
-    "calendar.leapdays": (calendar.leapdays, lambda rng: (rng.randint(1900, 1950), 2000)),
-    "math.prod": (math.prod, _list),
-    "statistics.median": (statistics.median, _list),
-    "statistics.multimode": (statistics.multimode, _list),
-    "bisect.bisect_left": (bisect.bisect_left, _place),
-    "bisect.bisect_right": (bisect.bisect_right, _place),
-    "heapq.nlargest": (heapq.nlargest, _some),
-    "heapq.nsmallest": (heapq.nsmallest, _some),
-    "os.path.basename": (os.path.basename, _path),
-    "os.path.dirname": (os.path.dirname, _path),
-    "os.path.splitext": (os.path.splitext, _path),
-    "html.escape": (html.escape, _text),
-    "string.capwords": (string.capwords, _text),
+Arguments = Callable[[random.Random], tuple[Any, ...]]
+_DRAWN: dict[str, Arguments] = {
+    "math.gcd math.lcm math.comb math.perm operator.xor operator.mod operator.floordiv": _two,
+    "calendar.leapdays": lambda rng: (rng.randint(1900, 1950), 2000),
+    "math.prod statistics.median statistics.multimode": _list,
+    "bisect.bisect_left bisect.bisect_right": _place,
+    "heapq.nlargest heapq.nsmallest": _some,
+    "os.path.basename os.path.dirname os.path.splitext": _path,
+    "html.escape string.capwords": _text,
+}
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
+    name: (pkgutil.resolve_name(name), arguments)
+    for names, arguments in _DRAWN.items()
+    for name in names.split()
 }
 
 
@@ -82,14 +66,7 @@ def result_of(name: str, arguments: tuple[Any, ...]) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class Library:
-    """Holds the name of a function."""
-
-    name: str
-
-
-class FunctionOfPython(Environment[Library]):
+class FunctionOfPython(Asked):
     """Shows calls of a function of the standard library, and asks for its dotted name."""
 
     max_new_tokens = 24
@@ -97,29 +74,20 @@ class FunctionOfPython(Environment[Library]):
         f"The function is one of these: {', '.join(FUNCTIONS)}. "
         "Reply with its full dotted name alone."
     )
+    shown = 60
 
-    def task(self, key: TaskKey) -> Task[Library]:
-        rng = key.rng()
-        while True:
-            name = rng.choice(list(FUNCTIONS))
-            calls = [FUNCTIONS[name][1](rng) for _ in range(2 if key.level >= 0.5 else 3)]
-            fits = [
-                other
-                for other in FUNCTIONS
-                if all(result_of(other, call) == result_of(name, call) for call in calls)
-            ]
-            question = "\n".join(
-                f"f({', '.join(map(repr, call))}) == {result_of(name, call)}" for call in calls
-            )
-            if fits == [name] and wanted(key, question):
-                return chat(key, self.rules, question, Library(name))
-
-    def verify(self, task: Task[Library], rollout: Rollout) -> Verdict:
-        given = rollout.text.strip(WHITE)
-        return judged(given == task.data.name, given[:60])
-
-    def reference(self, task: Task[Library]) -> str:
-        return task.data.name
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        name = rng.choice(list(FUNCTIONS))
+        calls = [FUNCTIONS[name][1](rng) for _ in range(2 if level >= 0.5 else 3)]
+        fits = [
+            other
+            for other in FUNCTIONS
+            if all(result_of(other, call) == result_of(name, call) for call in calls)
+        ]
+        question = "\n".join(
+            f"f({', '.join(map(repr, call))}) == {result_of(name, call)}" for call in calls
+        )
+        return Draft(question, name) if fits == [name] else None
 
 
 @dataclass(frozen=True)
@@ -137,46 +105,34 @@ class Flight:
         return f"{total // 60:02d}:{total % 60:02d}"
 
 
-class LandingTimes(Environment[Flight]):
+class LandingTimes(Tagged):
     """Asks for the local time of a landing; the answer stands in <local>."""
 
     max_new_tokens = 96
     rules = "Reply with <local>HH:MM</local>, the local time of the landing."
+    tag = "local"
+    shown = 20
 
-    def task(self, key: TaskKey) -> Task[Flight]:
-        rng = key.rng()
-        while True:
-            origin, zone = rng.sample(range(-9, 12), 2)
-            minutes = rng.randint(50, 300) if key.level < 0.5 else rng.randint(300, 900)
-            flight = Flight(rng.randrange(1440), minutes, zone)
-            clock = (flight.start + 60 * origin) % 1440
-            question = (
-                f"Take-off at {clock // 60:02d}:{clock % 60:02d}, where it is UTC{origin:+d}. "
-                f"The flight lasts {minutes // 60} h {minutes % 60} min. It lands where it is "
-                f"UTC{zone:+d}."
-            )
-            if flight.local not in question and wanted(key, question):
-                return chat(key, self.rules, question, flight)
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
+        origin, zone = rng.sample(range(-9, 12), 2)
+        minutes = rng.randint(50, 300) if level < 0.5 else rng.randint(300, 900)
+        flight = Flight(rng.randrange(1440), minutes, zone)
+        clock = (flight.start + 60 * origin) % 1440
+        question = (
+            f"Take-off at {clock // 60:02d}:{clock % 60:02d}, where it is UTC{origin:+d}. "
+            f"The flight lasts {minutes // 60} h {minutes % 60} min. It lands where it is "
+            f"UTC{zone:+d}."
+        )
+        return None if flight.local in question else Draft(question, flight)
 
-    def verify(self, task: Task[Flight], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="local")
-        given = None if block is None else block.content.strip(WHITE)[:20]
-        return judged(given == task.data.local, given)
-
-    def reference(self, task: Task[Flight]) -> str:
-        return f"<local>{task.data.local}</local>"
+    def right(self, data: Flight) -> str:
+        return data.local
 
 
 def call_text(name: str, **arguments: object) -> str:
     """Return a call of a tool as the policy writes it."""
     body = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>{body}</tool_call>"
-
-
-def tag_number(text: str, tag: str) -> str | None:
-    """Return what stands in the only block of a tag, at most twenty characters."""
-    block = xml_tag(text, tag=tag)
-    return None if block is None else block.content.strip(WHITE)[:20]
 
 
 HIVES = ("Acacia", "Borage", "Clover", "Dill", "Erica", "Fern", "Gorse", "Heath", "Iris", "Lime")
@@ -201,34 +157,31 @@ def hive_weight(hive: str, task: Task[Apiary]) -> str:
     return f"{weights[hive]} kg" if hive in weights else "there is no such hive"
 
 
-class ApiaryScale(Environment[Apiary]):
+class ApiaryScale(Tagged):
     """Asks what some hives weigh together; a tool weighs one hive at a time."""
 
     max_turns = 3
     max_new_tokens = 160
     rules = "Weigh the hives with the tool. End with <kg>N</kg>, their weights added up."
+    tag = "kg"
+    shown = 20
 
-    def task(self, key: TaskKey) -> Task[Apiary]:
-        rng = key.rng()
-        while True:
-            weights = tuple((name, rng.randint(21, 78)) for name in HIVES)
-            asked = tuple(rng.sample(HIVES, 3 if key.level < 0.5 else 5))
-            data = Apiary(weights, asked)
-            words = f"{rng.choice(('May', 'June', 'July', 'August'))} {rng.randint(1, 30)}"
-            if wanted(key, f"{words} {asked}"):
-                question = f"On {words}, what do these hives weigh together: {', '.join(asked)}?"
-                return chat(key, self.rules, question, data)
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        weights = tuple((name, rng.randint(21, 78)) for name in HIVES)
+        asked = tuple(rng.sample(HIVES, 3 if level < 0.5 else 5))
+        words = f"{rng.choice(('May', 'June', 'July', 'August'))} {rng.randint(1, 30)}"
+        question = f"On {words}, what do these hives weigh together: {', '.join(asked)}?"
+        return Draft(question, Apiary(weights, asked), f"{words} {asked}")
 
     def tools(self) -> Sequence[Callable[..., object]]:
         return [hive_weight]
 
-    def verify(self, task: Task[Apiary], rollout: Rollout) -> Verdict:
-        given = tag_number(rollout.text, "kg")
-        return judged(given == str(task.data.total), given)
+    def right(self, data: Apiary) -> str:
+        return str(data.total)
 
     def reference(self, task: Task[Apiary]) -> str | Sequence[str]:
         calls = "".join(call_text("hive_weight", hive=name) for name in task.data.asked)
-        return (calls, f"<kg>{task.data.total}</kg>")
+        return (calls, super().reference(task))
 
 
 TOWNS = ("Aldmere", "Brackley", "Corvin", "Dunmoor", "Eastry", "Farholt", "Garrow", "Hexley")
@@ -261,33 +214,31 @@ def rate_of(goods: str, task: Task[Freight]) -> str:
     return str(dict(task.data.rates).get(goods, "unknown goods"))
 
 
-class FreightDesk(Environment[Freight]):
+class FreightDesk(Tagged):
     """Asks what an order of freight costs; tools look up the distance and the rate."""
 
     max_turns = 3
     max_new_tokens = 128
     rules = "Cost is tons times miles times rate. Look them up, and end with <cost>N</cost>."
+    tag = "cost"
+    shown = 20
 
-    def task(self, key: TaskKey) -> Task[Freight]:
-        rng = key.rng()
-        while True:
-            miles = tuple((town, rng.randint(11, 90)) for town in TOWNS)
-            rates = tuple((goods, rng.randint(3, 19)) for goods in GOODS)
-            tons = rng.randint(2, 9) if key.level < 0.5 else rng.randint(21, 99)
-            data = Freight(miles, rates, rng.choice(TOWNS), rng.choice(GOODS), tons)
-            customer = f"{rng.choice('ABCDEFGHKLMNPRST')}{rng.randint(100, 999)}"
-            question = f"Order {customer}: {tons} tons of {data.goods} to {data.town}."
-            if wanted(key, question):
-                return chat(key, self.rules, f"{question} What does it cost?", data)
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        miles = tuple((town, rng.randint(11, 90)) for town in TOWNS)
+        rates = tuple((goods, rng.randint(3, 19)) for goods in GOODS)
+        tons = rng.randint(2, 9) if level < 0.5 else rng.randint(21, 99)
+        data = Freight(miles, rates, rng.choice(TOWNS), rng.choice(GOODS), tons)
+        customer = f"{rng.choice('ABCDEFGHKLMNPRST')}{rng.randint(100, 999)}"
+        question = f"Order {customer}: {tons} tons of {data.goods} to {data.town}."
+        return Draft(f"{question} What does it cost?", data, question)
 
     def tools(self) -> Sequence[Callable[..., object]]:
         return [miles_to, rate_of]
 
-    def verify(self, task: Task[Freight], rollout: Rollout) -> Verdict:
-        given = tag_number(rollout.text, "cost")
-        return judged(given == str(task.data.cost), given)
+    def right(self, data: Freight) -> str:
+        return str(data.cost)
 
-    def reference(self, task: Task[Freight]) -> Sequence[str]:
+    def reference(self, task: Task[Freight]) -> str | Sequence[str]:
         miles = call_text("miles_to", town=task.data.town)
         rate = call_text("rate_of", goods=task.data.goods)
-        return (miles + rate, f"<cost>{task.data.cost}</cost>")
+        return (miles + rate, super().reference(task))

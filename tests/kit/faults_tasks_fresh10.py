@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import random
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from bases_g2_fresh10 import CrateStacks, KnittingCounts
-from bases_g_fresh10 import (
-    WHITE,
-    IntervalNames,
-    Notes,
-    Poll,
-    SeatShares,
-    chat,
-    judged,
-    wanted,
-)
+from bases_g_fresh10 import Draft, IntervalNames, LastLine, SeatShares, Tagged
 from catalogue import fault
 
-from grpo_core import Environment, Message, Rollout, Task, TaskKey, Verdict, held_out
-from grpo_core.extract import xml_tag
+from grpo_core import Message, Task, TaskKey, held_out
 
 
 @fault("a prompt is empty or of a wrong type", "task.made")
 class CouncilInOneMessage(SeatShares):
     """Puts rules and question into one message of the user."""
 
-    def made(self, key: TaskKey, question: str, data: Poll) -> Task[Poll]:
+    def made(self, key: TaskKey, question: str, data: Any) -> Task[Any]:
         return Task(key, (Message("user", f"{self.rules}\n{question}")), data)  # type: ignore
 
 
@@ -43,12 +34,8 @@ class CouncilOfManyParties(SeatShares):
 class SleeveWithNeatDecreases(KnittingCounts):
     """Decreases at every third to eighth stitch only, since sleeves look neater so."""
 
-    def round(self, rng: random.Random, stitches: int) -> tuple[str, int]:
-        if rng.random() < 0.5:
-            more = rng.randint(2, 11)
-            return f"make {more} new stitches, knit the rest.", stitches + more
-        every = rng.choice([n for n in (3, 4, 5, 6, 7, 8) if stitches % n == 0])
-        return f"knit the last 2 of every {every} together.", stitches - stitches // every
+    def intervals(self, stitches: int) -> Sequence[int]:
+        return range(3, 9)
 
 
 @fault("a task seeds the global generator", "task.random")
@@ -64,7 +51,7 @@ class CratesOfTheGlobalDice(CrateStacks):
 class IntervalsFromMiddleC(IntervalNames):
     """Starts every interval at middle C, where beginners feel at home."""
 
-    def draw(self, rng: random.Random, level: float) -> Notes | None:
+    def draw(self, rng: random.Random, level: float) -> Draft | None:
         signs = ("", "#", "b") if level >= 0.5 else ("", "b")
         return self.between(0, rng.randint(1, 7), 4, "", rng.choice(signs))
 
@@ -96,96 +83,54 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Clue:
-    """Holds a clue and the word that stands in the printed solution."""
-
-    clue: str
-    word: str
+def _pattern(word: str, place: int) -> str:
+    return " ".join(letter if i == place else "_" for i, letter in enumerate(word))
 
 
-def _clues() -> list[Clue]:
-    """Return a clue for each word and each letter that a crossing word may have given."""
-    clues = []
-    for kind, words in WORDS.items():
-        for word in words.split():
-            for place, letter in enumerate(word):
-                pattern = " ".join(letter if i == place else "_" for i in range(len(word)))
-                clues.append(Clue(f"{kind.capitalize()} ({len(word)}): {pattern}", word))
-    return clues
-
-
-CLUES = _clues()
+CLUES = [
+    (f"{kind.capitalize()} ({len(word)}): {_pattern(word, place)}", word)
+    for kind, words in WORDS.items()
+    for word in words.split()
+    for place in range(len(word))
+]
+"""A clue for each letter of each word that a crossing word may have given, and the word."""
 ROWS = {
-    split: [clue for clue in CLUES if held_out(clue.clue) == (split == "eval")]
+    split: [clue for clue in CLUES if held_out(clue[0]) == (split == "eval")]
     for split in ("train", "eval")
 }
 
 
 @fault("rows with the same prompt have different answers", "task.ambiguous")
-class CrosswordOfThePaper(Environment[Clue]):
+class CrosswordOfThePaper(Tagged):
     """Takes clues with one crossing letter from a crossword, and the word of its solution."""
 
     levels = False
     max_new_tokens = 32
+    rules = "Solve the clue of the crossword. Reply with <word>...</word> in small letters."
+    tag = "word"
 
     def size(self, split: str) -> int:
         return len(ROWS[split])
 
-    def task(self, key: TaskKey) -> Task[Clue]:
-        clue = ROWS[key.split][key.index]
-        rules = "Solve the clue of the crossword. Reply with <word>...</word> in small letters."
-        return chat(key, rules, clue.clue, clue)
-
-    def verify(self, task: Task[Clue], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="word")
-        given = None if block is None else block.content.strip(WHITE)[:40]
-        return judged(given == task.data.word, given)
-
-    def reference(self, task: Task[Clue]) -> str:
-        return f"<word>{task.data.word}</word>"
+    def task(self, key: TaskKey) -> Task[str]:
+        return self.made(key, *ROWS[key.split][key.index])
 
 
 GARAGES = ("Mill Street", "Old Dock", "Theatre", "Station", "Cathedral", "Fairground")
 
 
-@dataclass(frozen=True)
-class Ticket:
-    """Holds a stay in a garage, and what it costs."""
-
-    garage: str
-    halves: int
-    rate: int
-
-    @property
-    def fee(self) -> int:
-        """Return the fee in cents; every half hour that has begun counts."""
-        return self.halves * self.rate
-
-
 @fault("what decides the answer is not in the prompt", "task.ambiguous")
-class GarageFees(Environment[Ticket]):
+class GarageFees(LastLine):
     """Asks for the fee of a stay in a garage at the rate of that day."""
 
     max_new_tokens = 64
+    rules = "Every half hour has its price. End with the line 'Fee: N', in cents."
+    mark = "Fee: "
+    form = "[1-9][0-9]{0,5}"
 
-    def task(self, key: TaskKey) -> Task[Ticket]:
-        rng = key.rng()
-        while True:
-            longest = 32 if key.level < 0.5 else 64
-            ticket = Ticket(
-                rng.choice(GARAGES), rng.randint(1, longest), rng.choice((40, 55, 60, 75, 90))
-            )
-            stay = f"{ticket.garage} garage for {ticket.halves // 2} h {ticket.halves % 2 * 30} min"
-            if wanted(key, stay):
-                rules = "Every half hour has its price. End with the line 'Fee: N', in cents."
-                return chat(key, rules, f"A car stood in the {stay}. What is the fee?", ticket)
-
-    def verify(self, task: Task[Ticket], rollout: Rollout) -> Verdict:
-        line = rollout.text.strip(WHITE).rpartition("\n")[2].strip(WHITE)
-        match = re.fullmatch("Fee: ([1-9][0-9]{0,5})", line, re.ASCII)
-        given = match.group(1) if match else None
-        return judged(given == str(task.data.fee), given)
-
-    def reference(self, task: Task[Ticket]) -> str:
-        return f"Fee: {task.data.fee}"
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        longest = 32 if level < 0.5 else 64
+        garage, halves = rng.choice(GARAGES), rng.randint(1, longest)
+        stay = f"{garage} garage for {halves // 2} h {halves % 2 * 30} min"
+        fee = halves * rng.choice((40, 55, 60, 75, 90))
+        return Draft(f"A car stood in the {stay}. What is the fee?", fee, stay)

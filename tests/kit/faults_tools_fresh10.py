@@ -18,6 +18,7 @@ from bases_g3_fresh10 import (
     miles_to,
     rate_of,
 )
+from bases_g_fresh10 import Asked
 from catalogue import fault
 
 from grpo_core import Task
@@ -38,32 +39,23 @@ class ScaleWithAThermometer(ApiaryScale):
         return [hive_weight]
 
 
-async def _hive_weight(hive: str, task: Task[Apiary]) -> str:
-    """Weigh a hive and return its weight in kilograms."""
-    await asyncio.sleep(0)
-    return hive_weight(hive, task)
-
-
-_hive_weight.__name__ = "hive_weight"
-
-
 @fault("a tool is async", "tool.form")
 class ScaleOverTheRadio(ApiaryScale):
     """Waits for the scale, which once was reached by radio."""
 
     def tools(self) -> Sequence[Callable[..., object]]:
-        return [_hive_weight]
+        @functools.wraps(hive_weight)
+        async def weigh(hive: str, task: Task[Apiary]) -> str:
+            await asyncio.sleep(0)
+            return hive_weight(hive, task)
+
+        return [weigh]
 
 
 def order_sheet(task: Task[Freight]) -> dict[str, object]:
     """Show the sheet of the order, with the books that belong to it."""
-    sheet = asdict(task.data)
-    return {
-        **sheet,
-        "miles": dict(sheet["miles"]),
-        "rates": dict(sheet["rates"]),
-        "cost": task.data.cost,
-    }
+    books = {"miles": dict(task.data.miles), "rates": dict(task.data.rates)}
+    return {**asdict(task.data), **books, "cost": task.data.cost}
 
 
 @fault("a tool sees the answer", "tool.secret", "reply.secret")
@@ -74,7 +66,7 @@ class FreightWithItsSheet(FreightDesk):
         return [order_sheet]
 
     def reference(self, task: Task[Freight]) -> Sequence[str]:
-        return (call_text("order_sheet"), f"<cost>{task.data.cost}</cost>")
+        return (call_text("order_sheet"), self.written(self.right(task.data)))
 
 
 @fault("tools are never asked", "tool.form", "declared.contract")
@@ -82,9 +74,7 @@ class ScaleInOneTurn(ApiaryScale):
     """Shall be answered at once, which keeps the attempts short."""
 
     max_turns = 1
-
-    def reference(self, task: Task[Apiary]) -> str:
-        return f"<kg>{task.data.total}</kg>"
+    reference = Asked.reference
 
 
 def _look_up(book: str, name: str, task: Task[Freight]) -> str:
@@ -96,11 +86,10 @@ def _look_up(book: str, name: str, task: Task[Freight]) -> str:
 class FreightByPartials(FreightDesk):
     """Makes both tools from one function, with the book filled in."""
 
+    reference = Asked.reference
+
     def tools(self) -> Sequence[Callable[..., object]]:
         return [functools.partial(_look_up, "miles"), functools.partial(_look_up, "rates")]
-
-    def reference(self, task: Task[Freight]) -> str:
-        return f"<cost>{task.data.cost}</cost>"
 
 
 def _reader(book: str) -> Callable[..., object]:
@@ -118,8 +107,7 @@ def _reader(book: str) -> Callable[..., object]:
 class FreightOfTwoBooks(FreightDesk):
     """Makes a tool for each of the two books."""
 
+    reference = Asked.reference
+
     def tools(self) -> Sequence[Callable[..., object]]:
         return [_reader("miles"), _reader("rates")]
-
-    def reference(self, task: Task[Freight]) -> str:
-        return f"<cost>{task.data.cost}</cost>"

@@ -3,92 +3,39 @@
 from __future__ import annotations
 
 import datetime
+import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from bases_g_fresh10 import WHITE, chat, judged, wanted
+from bases_g_fresh10 import WHITE, Asked, Draft, Tagged, judged
 from catalogue import honest
 
-from grpo_core import Environment, Rollout, Task, TaskKey, Verdict, held_out
-from grpo_core.extract import xml_tag
+from grpo_core import Rollout, Task, TaskKey, Verdict, held_out
 
-STARTS = [
-    "Bar",
-    "Cal",
-    "Dor",
-    "Fen",
-    "Gil",
-    "Har",
-    "Kes",
-    "Lor",
-    "Mar",
-    "Nor",
-    "Pel",
-    "Quin",
-    "Ros",
-    "Sal",
-    "Tam",
-    "Ver",
-]
-ENDS = [
-    "aby",
-    "aco",
-    "ander",
-    "ek",
-    "ell",
-    "ette",
-    "ian",
-    "ik",
-    "in",
-    "ola",
-    "on",
-    "or",
-    "osa",
-    "una",
-    "win",
-    "yra",
-]
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """Holds the name of the guest who is asked about."""
-
-    guest: str
+STARTS = "Bar Cal Dor Fen Gil Har Kes Lor Mar Nor Pel Quin Ros Sal Tam Ver"
+ENDS = "aby aco ander ek ell ette ian ik in ola on or osa una win yra"
 
 
 @honest("The prompt holds its answer, since the name has to be picked from a list; it is declared.")
-class GuestByArrival(Environment[Arrival]):
+class GuestByArrival(Tagged):
     """Asks which guest of an inn came as the third, say; the list is by name, not by time."""
 
     answer_in_prompt = True
     max_new_tokens = 48
     rules = "Reply with the guest in <guest>...</guest>."
+    tag = "guest"
 
-    def task(self, key: TaskKey) -> Task[Arrival]:
-        rng = key.rng()
-        while True:
-            size = 6 + round(8 * key.level)
-            pool = [start + end for start in STARTS for end in ENDS]
-            guests = sorted(rng.sample(pool, size))
-            minutes = rng.sample(range(14 * 60, 22 * 60), size)
-            lines = [
-                f"{guest}: {m // 60}:{m % 60:02d}" for guest, m in zip(guests, minutes, strict=True)
-            ]
-            place = rng.randint(1, size)
-            guest = guests[minutes.index(sorted(minutes)[place - 1])]
-            question = "\n".join(lines) + f"\nWho was number {place} to arrive?"
-            if wanted(key, question):
-                return chat(key, self.rules, question, Arrival(guest))
-
-    def verify(self, task: Task[Arrival], rollout: Rollout) -> Verdict:
-        block = xml_tag(rollout.text, tag="guest")
-        given = None if block is None else block.content.strip(WHITE)[:40]
-        return judged(given == task.data.guest, given)
-
-    def reference(self, task: Task[Arrival]) -> str:
-        return f"<guest>{task.data.guest}</guest>"
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        size = 6 + round(8 * level)
+        pool = [start + end for start in STARTS.split() for end in ENDS.split()]
+        guests = sorted(rng.sample(pool, size))
+        minutes = rng.sample(range(14 * 60, 22 * 60), size)
+        lines = [
+            f"{guest}: {m // 60}:{m % 60:02d}" for guest, m in zip(guests, minutes, strict=True)
+        ]
+        place = rng.randint(1, size)
+        guest = guests[minutes.index(sorted(minutes)[place - 1])]
+        return Draft("\n".join(lines) + f"\nWho was number {place} to arrive?", guest)
 
 
 DAYS = [datetime.date(1990, 1, 1) + datetime.timedelta(days=11 * n) for n in range(1500)]
@@ -99,15 +46,8 @@ DATED = {
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-@dataclass(frozen=True)
-class Dated:
-    """Holds the name of a day of the week."""
-
-    weekday: str
-
-
 @honest("The prompt is raw text to go on with, and tasks are rows, which depend on the index only.")
-class DiaryOfWeekdays(Environment[Dated]):
+class DiaryOfWeekdays(Asked):
     """Has a base model complete an entry of a diary with the day of the week."""
 
     levels = False
@@ -116,24 +56,13 @@ class DiaryOfWeekdays(Environment[Dated]):
     def size(self, split: str) -> int:
         return len(DATED[split])
 
-    def task(self, key: TaskKey) -> Task[Dated]:
+    def task(self, key: TaskKey) -> Task[str]:
         day = DATED[key.split][key.index]
         text = f"2000-01-01 was a Saturday\n1999-12-31 was a Friday\n{day.isoformat()} was a"
-        return Task(key, text, Dated(WEEKDAYS[day.weekday()]))
+        return Task(key, text, WEEKDAYS[day.weekday()])
 
-    def verify(self, task: Task[Dated], rollout: Rollout) -> Verdict:
-        given = rollout.text.strip(WHITE)
-        return judged(given == task.data.weekday, given[:40])
-
-    def reference(self, task: Task[Dated]) -> str:
-        return f" {task.data.weekday}"
-
-
-@dataclass(frozen=True)
-class Formula:
-    """Holds the coefficients of a * x + b * y + c * x * y."""
-
-    terms: tuple[int, int, int]
+    def written(self, answer: str) -> str:
+        return f" {answer}"
 
 
 def _run(program: Sequence[str], x: int, y: int) -> int | None:
@@ -158,7 +87,7 @@ def _run(program: Sequence[str], x: int, y: int) -> int | None:
 
 
 @honest("Any program that computes the formula is right; it is tried on inputs that are drawn.")
-class PostfixPrograms(Environment[Formula]):
+class PostfixPrograms(Asked):
     """Asks for a program of a stack calculator, and runs it on inputs drawn for the verdict."""
 
     max_new_tokens = 96
@@ -168,59 +97,34 @@ class PostfixPrograms(Environment[Formula]):
         "program alone."
     )
 
-    def task(self, key: TaskKey) -> Task[Formula]:
-        rng = key.rng()
-        while True:
-            a, b = rng.randint(2, 60), rng.randint(2, 60)
-            c = rng.randint(2, 60) if key.level >= 0.5 else 0
-            text = f"{a} times x, plus {b} times y"
-            if c:
-                text += f", plus {c} times the product of x and y"
-            if wanted(key, f"{a}x {b}y {c}xy"):
-                return chat(key, self.rules, f"The formula: {text}.", Formula((a, b, c)))
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        a, b = rng.randint(2, 60), rng.randint(2, 60)
+        c = rng.randint(2, 60) if level >= 0.5 else 0
+        text = f"{a} times x, plus {b} times y"
+        if c:
+            text += f", plus {c} times the product of x and y"
+        return Draft(f"The formula: {text}.", (a, b, c), f"{a}x {b}y {c}xy")
 
-    def verify(self, task: Task[Formula], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[tuple[int, int, int]], rollout: Rollout) -> Verdict:
         program = re.split("[ \t\r\n]+", rollout.text[:600].strip(WHITE))
         if len(rollout.text) > 600 or not 1 <= len(program) <= 60:
             return judged(False, None)
-        a, b, c = task.data.terms
+        a, b, c = task.data
         rng = task.rng()
         inputs = [(rng.randint(2, 99), rng.randint(2, 99)) for _ in range(8)]
         right = all(_run(program, x, y) == a * x + b * y + c * x * y for x, y in inputs)
         return judged(right, " ".join(program)[:200])
 
-    def reference(self, task: Task[Formula]) -> str:
-        a, b, c = task.data.terms
+    def right(self, data: tuple[int, int, int]) -> str:
+        a, b, c = data
         return f"{a} x * {b} y * +" + (f" {c} x y * * +" if c else "")
 
 
-ANIMALS = (
-    "hen",
-    "goat",
-    "pig",
-    "cow",
-    "horse",
-    "sheep",
-    "duck",
-    "goose",
-    "cat",
-    "dog",
-    "turkey",
-    "donkey",
-    "rabbit",
-    "rooster",
-)
-
-
-@dataclass(frozen=True)
-class Song:
-    """Holds the lines of a song."""
-
-    lines: tuple[str, ...]
+ANIMALS = "hen goat pig cow horse sheep duck goose cat dog turkey donkey rabbit rooster"
 
 
 @honest("The reference is long, and so is the budget; there are two degrees of difficulty only.")
-class CumulativeSongs(Environment[Song]):
+class CumulativeSongs(Asked):
     """Asks for a song in which every verse repeats all animals so far, from the last one back."""
 
     max_new_tokens = 1024
@@ -229,20 +133,17 @@ class CumulativeSongs(Environment[Song]):
         "I have had so far, the newest first. Reply with the verses alone, one on each line."
     )
 
-    def task(self, key: TaskKey) -> Task[Song]:
-        rng = key.rng()
-        while True:
-            animals = rng.sample(ANIMALS, 4 if key.level < 0.5 else 9)
-            if wanted(key, " ".join(animals)):
-                verses = (animals[n::-1] for n in range(len(animals)))
-                lines = tuple("I had a " + " and a ".join(verse) for verse in verses)
-                question = f"The animals, in the order in which I got them: {', '.join(animals)}."
-                return chat(key, self.rules, question, Song(lines))
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        animals = rng.sample(ANIMALS.split(), 4 if level < 0.5 else 9)
+        verses = (animals[n::-1] for n in range(len(animals)))
+        lines = ["I had a " + " and a ".join(verse) for verse in verses]
+        question = f"The animals, in the order in which I got them: {', '.join(animals)}."
+        return Draft(question, lines, " ".join(animals))
 
-    def verify(self, task: Task[Song], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[list[str]], rollout: Rollout) -> Verdict:
         text = rollout.text[:5000].strip(WHITE)
-        lines = tuple(line.strip(WHITE) for line in text.split("\n"))
-        return judged(lines == task.data.lines and len(rollout.text) <= 5000, text[:200])
+        lines = [line.strip(WHITE) for line in text.split("\n")]
+        return judged(lines == task.data and len(rollout.text) <= 5000, text[:200])
 
-    def reference(self, task: Task[Song]) -> str:
-        return "\n".join(task.data.lines)
+    def right(self, data: list[str]) -> str:
+        return "\n".join(data)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from bases_g3_fresh10 import call_text, tag_number
-from bases_g_fresh10 import chat, judged, wanted
+from bases_g3_fresh10 import call_text
+from bases_g_fresh10 import Draft, Tagged
 from catalogue import honest
 
-from grpo_core import Environment, Rollout, Task, TaskKey, Verdict
+from grpo_core import Task
 
 
-@dataclass(frozen=True)
-class Ground:
-    """Holds the first depth at which there is rock, in centimetres."""
-
-    rock: int
-
-
-def drill(depth: int, task: Task[Ground]) -> str:
+def drill(depth: int, task: Task[int]) -> str:
     """Drill down to a depth in centimetres, and return what the drill brings up from there."""
-    return "rock" if depth >= task.data.rock else "clay"
+    return "rock" if depth >= task.data else "clay"
 
 
 @honest("The tool compares with the answer: drilling is how the policy has to find the depth.")
-class DepthOfTheRock(Environment[Ground]):
+class DepthOfTheRock(Tagged):
     """Asks at which depth the rock begins; each drilling only says whether it is reached."""
 
     max_turns = 10
@@ -34,26 +27,20 @@ class DepthOfTheRock(Environment[Ground]):
         "Above the rock is clay. Drill with the tool to find the smallest depth with rock, a whole "
         "number of centimetres. End with <depth>N</depth>."
     )
+    tag = "depth"
+    shown = 20
 
-    def task(self, key: TaskKey) -> Task[Ground]:
-        rng = key.rng()
-        while True:
-            top = 200 if key.level < 0.5 else 2000
-            field = rng.choice(("North", "South", "East", "West"))
-            site = f"{field} field, hole {rng.randint(1, 9999)}"
-            rock = rng.randint(20, top)
-            if wanted(key, site):
-                question = f"{site}: the rock begins between 20 and {top} cm. Where exactly?"
-                return chat(key, self.rules, question, Ground(rock))
+    def draw(self, rng: random.Random, level: float) -> Draft:
+        top = 200 if level < 0.5 else 2000
+        field = rng.choice(("North", "South", "East", "West"))
+        site = f"{field} field, hole {rng.randint(1, 9999)}"
+        rock = rng.randint(20, top)
+        question = f"{site}: the rock begins between 20 and {top} cm. Where exactly?"
+        return Draft(question, rock, site)
 
     def tools(self) -> Sequence[Callable[..., object]]:
         return [drill]
 
-    def verify(self, task: Task[Ground], rollout: Rollout) -> Verdict:
-        given = tag_number(rollout.text, "depth")
-        return judged(given == str(task.data.rock), given)
-
-    def reference(self, task: Task[Ground]) -> Sequence[str]:
-        rock = task.data.rock
-        calls = call_text("drill", depth=rock - 1) + call_text("drill", depth=rock)
-        return (calls, f"<depth>{rock}</depth>")
+    def reference(self, task: Task[int]) -> Sequence[str]:
+        calls = call_text("drill", depth=task.data - 1) + call_text("drill", depth=task.data)
+        return (calls, super().reference(task))
