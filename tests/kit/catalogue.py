@@ -20,6 +20,8 @@ from grpo_core import Environment
 FOLDER = Path(__file__).parent
 Part = Literal["dev", "fresh10"]
 PARTS: tuple[Part, ...] = get_args(Part)
+Build = Callable[[type[Environment[Any]]], Environment[Any]]
+"""Makes an environment of its class, where it needs services or a config."""
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
 
@@ -35,8 +37,7 @@ class Entry:
     """The names of the checks of which any names the right cause of the fault."""
     why: str = ""
     """Why an honest design looks odd, and is right."""
-    build: Callable[[], Environment[Any]] | None = None
-    """Makes the environment, where it needs services or a config."""
+    build: Build | None = None
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class Entry:
 
     def make(self) -> Environment[Any]:
         """Return a new environment of the class."""
-        return self.build() if self.build is not None else self.environment()
+        return self.build(self.environment) if self.build is not None else self.environment()
 
 
 _faults: dict[str, Entry] = {}
@@ -59,7 +60,7 @@ _honest: dict[str, Entry] = {}
 
 
 def fault(
-    kind: str, *checks: str, build: Callable[[], Environment[Any]] | None = None
+    kind: str, *checks: str, build: Build | None = None
 ) -> Callable[[AnyEnvironment], AnyEnvironment]:
     """Register an environment with one planted fault.
 
@@ -78,9 +79,7 @@ def fault(
     return register
 
 
-def honest(
-    why: str, *, build: Callable[[], Environment[Any]] | None = None
-) -> Callable[[AnyEnvironment], AnyEnvironment]:
+def honest(why: str, *, build: Build | None = None) -> Callable[[AnyEnvironment], AnyEnvironment]:
     """Register an environment that has no fault.
 
     Args:
@@ -93,6 +92,35 @@ def honest(
         return environment
 
     return register
+
+
+def variant(
+    module: str, name: str, base: type[Environment[Any]], **members: Any
+) -> type[Environment[Any]]:
+    """Return a class of a module, by its name, that differs from its base in some members."""
+    made = type(name, (base,), {"__module__": module, **members})
+    setattr(sys.modules[module], name, made)
+    return made
+
+
+def planted(
+    module: str, base: type[Environment[Any]], member: str, *, build: Build | None = None
+) -> Callable[..., Callable[..., None]]:
+    """Return what registers environments with a fault in one member of a sound one.
+
+    It takes the kind and the checks as `fault` does, and then the member of each environment by
+    the environment's name: `planted(__name__, Sound, "task")("a kind", "a.check")(Faulty=...)`.
+    """
+
+    def of_a_kind(kind: str, *checks: str) -> Callable[..., None]:
+        def register(**members: Any) -> None:
+            for name, value in members.items():
+                made = variant(module, name, base, **{member: value})
+                fault(kind, *checks, build=build)(made)
+
+        return register
+
+    return of_a_kind
 
 
 def faults(part: Part) -> list[Entry]:

@@ -7,13 +7,14 @@ import os
 import platform
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bases import Consonants, LargestOption, PlainSum, TaggedSum
-from catalogue import fault
+from catalogue import fault, planted
 
 from grpo_core import Reward, Rollout, Task, TaskKey, Verdict
 
@@ -25,20 +26,14 @@ class _Signed(PlainSum):
         task = super().asked(key, one, two)
         return replace(task, prompt=f"{self.stamp()} {task.prompt}")
 
-    def stamp(self) -> str:
-        raise NotImplementedError
+    stamp: ClassVar[Callable[..., str]]
 
 
-@fault("a prompt depends on an environment variable", "task.process")
-class NamesTheUser(_Signed):
-    def stamp(self) -> str:
-        return f"Hello {os.environ.get('USER', 'nobody')}."
-
-
-@fault("a prompt depends on an environment variable", "task.process")
-class NamesTheShell(_Signed):
-    def stamp(self) -> str:
-        return f"You work in {os.environ.get('SHELL', 'sh')}."
+signing = planted(__name__, _Signed, "stamp")
+signing("a prompt depends on an environment variable", "task.process")(
+    NamesTheUser=lambda _: f"Hello {os.environ.get('USER', 'nobody')}.",
+    NamesTheShell=lambda _: f"You work in {os.environ.get('SHELL', 'sh')}.",
+)
 
 
 @fault("a prompt depends on an environment variable", "task.process")
@@ -57,22 +52,13 @@ class HarderWhereDebugged(TaggedSum):
         return self.asked(key, *self.drawn(key, key.rng(salt)))
 
 
-@fault("a prompt depends on a folder of the machine", "task.process")
-class NamesTheHome(_Signed):
-    def stamp(self) -> str:
-        return f"Files are in {Path.home()}."
-
-
-@fault("a prompt depends on a folder of the machine", "task.process")
-class NamesTheFolder(_Signed):
-    def stamp(self) -> str:
-        return f"You are in {os.getcwd()}."
-
-
-@fault("a prompt depends on the date", "task.process", "task.pure")
-class NamesTheDay(_Signed):
-    def stamp(self) -> str:
-        return f"Today is {date.today().isoformat()}."
+signing("a prompt depends on a folder of the machine", "task.process")(
+    NamesTheHome=lambda _: f"Files are in {Path.home()}.",
+    NamesTheFolder=lambda _: f"You are in {os.getcwd()}.",
+)
+signing("a prompt depends on the date", "task.process", "task.pure")(
+    NamesTheDay=lambda _: f"Today is {date.today().isoformat()}."
+)
 
 
 @fault("a task depends on the date", "task.process", "task.pure")
@@ -84,48 +70,26 @@ class AgesByTheClock(PlainSum):
         return Task(key, prompt, one + two + datetime.now().year)
 
 
-@fault("a prompt depends on the time", "task.pure", "task.process")
-class NamesTheSecond(_Signed):
-    def stamp(self) -> str:
-        return f"It is {time.time_ns()}."
-
-
-@fault("a prompt depends on the time zone", "task.process")
-class NamesTheZone(_Signed):
-    def stamp(self) -> str:
-        return f"Times are in {time.strftime('%Z %z')}."
-
-
-@fault("a prompt depends on the time zone", "task.process")
-class MidnightHere(_Signed):
-    """A fixed moment, written as the clock on the wall shows it."""
-
-    def stamp(self) -> str:
-        return f"The log begins at {datetime.fromtimestamp(1_700_000_000):%d %B, %H:%M}."
-
-
-@fault("a prompt depends on the machine's name", "task.process")
-class NamesTheHost(_Signed):
-    def stamp(self) -> str:
-        return f"You are on {socket.gethostname()}."
-
-
-@fault("a prompt depends on the machine's name", "task.process")
-class NamesTheNode(_Signed):
-    def stamp(self) -> str:
-        return f"Node {platform.node()}:"
-
-
-@fault("a prompt depends on the locale", "task.process")
-class WritesInItsLocale(_Signed):
-    def stamp(self) -> str:
-        return f"(numbers as in {locale.getlocale()[0]})"
-
-
-@fault("a prompt depends on the process", "task.process", "task.pure")
-class NamesTheProcess(_Signed):
-    def stamp(self) -> str:
-        return f"Session {os.getpid()}."
+signing("a prompt depends on the time", "task.pure", "task.process")(
+    NamesTheSecond=lambda _: f"It is {time.time_ns()}."
+)
+signing("a prompt depends on the time zone", "task.process")(
+    NamesTheZone=lambda _: f"Times are in {time.strftime('%Z %z')}.",
+    # A fixed moment, written as the clock on the wall shows it.
+    MidnightHere=lambda _: (
+        f"The log begins at {datetime.fromtimestamp(1_700_000_000):%d %B, %H:%M}."
+    ),
+)
+signing("a prompt depends on the machine's name", "task.process")(
+    NamesTheHost=lambda _: f"You are on {socket.gethostname()}.",
+    NamesTheNode=lambda _: f"Node {platform.node()}:",
+)
+signing("a prompt depends on the locale", "task.process")(
+    WritesInItsLocale=lambda _: f"(numbers as in {locale.getlocale()[0]})"
+)
+signing("a prompt depends on the process", "task.process", "task.pure")(
+    NamesTheProcess=lambda _: f"Session {os.getpid()}."
+)
 
 
 @fault("a task depends on the order of a set", "task.process")

@@ -22,7 +22,7 @@ from bases import (
     product_rows,
     syllables,
 )
-from catalogue import fault
+from catalogue import fault, planted
 
 from grpo_core import Message, Task, TaskKey
 
@@ -382,14 +382,15 @@ class _Leaks(PlainSum):
         task = super().asked(key, one, two)
         return replace(task, prompt=f"{task.prompt} {self.leak(str(task.data))}")
 
-    def leak(self, answer: str) -> str:
-        raise NotImplementedError
+    leak: ClassVar[Callable[..., str]]
 
 
-@fault("the prompt holds the answer", "task.secret")
-class AnswerInAComment(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"<!-- gold={answer} -->"
+leaking = planted(__name__, _Leaks, "leak")
+
+
+leaking("the prompt holds the answer", "task.secret")(
+    AnswerInAComment=lambda _, answer: f"<!-- gold={answer} -->"
+)
 
 
 @fault("the prompt holds the answer", "task.secret")
@@ -400,42 +401,15 @@ class AnswerInTheSystemMessage(Consonants):
         return replace(task, prompt=(hint, Message("user", str(task.prompt))))
 
 
-@fault("the prompt holds the answer in disguise", "task.secret")
-class ZeroPadded(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"(item {answer:0>12})"
-
-
-@fault("the prompt holds the answer in disguise", "task.secret")
-class Base64Encoded(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"[ref {base64.b64encode(answer.encode()).decode()}]"
-
-
-@fault("the prompt holds the answer in disguise", "task.secret")
-class Reversed(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"[check {answer[::-1]}]"
-
-
-@fault("the prompt holds the answer in disguise", "task.secret")
-class HexEncoded(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"[ref {answer.encode().hex()}]"
-
-
-@fault("the prompt holds the answer in disguise", "task.secret")
-class SpacedOut(_Leaks):
-    def leak(self, answer: str) -> str:
-        return f"Hint: {' '.join(answer)}."
-
-
-@fault("the prompt holds the answer in disguise", "task.secret")
-class GluedToAWord(_Leaks):
-    """The file from which the task comes is named after its answer."""
-
-    def leak(self, answer: str) -> str:
-        return f"(source: sum_{answer}_final.json)"
+leaking("the prompt holds the answer in disguise", "task.secret")(
+    ZeroPadded=lambda _, answer: f"(item {answer:0>12})",
+    Base64Encoded=lambda _, answer: f"[ref {base64.b64encode(answer.encode()).decode()}]",
+    Reversed=lambda _, answer: f"[check {answer[::-1]}]",
+    HexEncoded=lambda _, answer: f"[ref {answer.encode().hex()}]",
+    SpacedOut=lambda _, answer: f"Hint: {' '.join(answer)}.",
+    # The file from which the task comes is named after its answer.
+    GluedToAWord=lambda _, answer: f"(source: sum_{answer}_final.json)",
+)
 
 
 @fault("the prompt holds the answer in disguise", "task.secret")
