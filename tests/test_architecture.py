@@ -135,6 +135,8 @@ def imports(path: Path) -> frozenset[str]:
 
 
 CORE = dict(modules(ROOT / "grpo_core"))
+BUNDLED_MODULES = {m: p for package in BUNDLED.values() for m, p in modules(package)}
+EVERYTHING = CORE | BUNDLED_MODULES
 
 
 def core_module(name: str) -> str | None:
@@ -154,6 +156,21 @@ def tops(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in imports(path)}
 
 
+def arrows() -> Iterator[tuple[str, str]]:
+    """Yield each module of the core with each module of the core that it imports."""
+    for importer, path in CORE.items():
+        for imported in filter(None, map(core_module, imports(path))):
+            yield importer, imported
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Yield the calls of every module."""
+    for module, path in EVERYTHING.items():
+        for node in syntax_nodes(path):
+            if isinstance(node, ast.Call):
+                yield module, node
+
+
 def test_the_order_names_every_room_and_no_other() -> None:
     assert {room(module) for module in CORE} == set(RANK)
     assert len(RANK) <= 32
@@ -162,8 +179,7 @@ def test_the_order_names_every_room_and_no_other() -> None:
 def test_a_room_imports_only_from_rooms_above_it() -> None:
     violations = [
         f"{importer} imports {imported}"
-        for importer, path in CORE.items()
-        for imported in filter(None, map(core_module, imports(path)))
+        for importer, imported in arrows()
         if RANK[room(imported)] > RANK[room(importer)]
         and importer != "grpo_core"  # which names types of what it loads late
     ]
@@ -178,8 +194,7 @@ def test_the_trainer_the_reports_and_the_kit_do_not_import_each_other() -> None:
     assert {name.partition("/")[0] for name in RANK} >= {*APART}
     violations = [
         f"{importer} imports {imported}"
-        for importer, path in CORE.items()
-        for imported in filter(None, map(core_module, imports(path)))
+        for importer, imported in arrows()
         for sides in [{room(name).partition("/")[0] for name in (importer, imported)}]
         if len(sides) == 2 and sides <= {*APART}
     ]
@@ -203,30 +218,15 @@ def test_the_core_imports_no_bundled_package() -> None:
 
 
 OWN_WORDS = {
-    "alarms",
-    "sandbox",
-    "judge",
-    "dataset",
-    "terminal",
-    "endpoint",
-    "http",
-    "recipes",
-    "grpo",
-    "auto",
-    "rloo",
-    "cispo",
-    "passk",
-    "maxk",
+    *("alarms", "sandbox", "judge", "dataset", "terminal", "endpoint", "http", "recipes"),
+    *("grpo", "auto", "rloo", "cispo", "passk", "maxk"),
 }
 """Names of bundled plugins and components that are words of the core: kinds, defaults and algorithms."""
 NAMED = {
     ("grpo_core.cli.doctor", "docker"),  # the programs that it looks for
     ("grpo_core.report.inspect_log", "scorer"),  # a field of the logs of inspect-ai
     ("grpo_core.cli.doctor", "bubblewrap"),
-    (
-        "grpo_core.cli.sandbox",
-        "docker",
-    ),  # the default of `grpo sandbox build`, which makes an image
+    ("grpo_core.cli.sandbox", "docker"),  # the default of `grpo sandbox build`
     ("grpo_core.kit.shortcuts.commands", "sql"),  # the label of fences around queries
 }
 """What the core may name all the same, and why."""
@@ -252,8 +252,7 @@ def test_bundled_packages_import_only_public_names_of_the_core() -> None:
     public = {f"grpo_core.{name}" for name in grpo_core.__all__} | {"grpo_core"} | PUBLIC_MODULES
     violations = {
         f"{module} imports {name}"
-        for package in BUNDLED.values()
-        for module, path in modules(package)
+        for module, path in BUNDLED_MODULES.items()
         for name in imports(path)
         if name.partition(".")[0] == "grpo_core"
         and name not in public
@@ -265,9 +264,8 @@ def test_bundled_packages_import_only_public_names_of_the_core() -> None:
 def test_bundled_packages_do_not_import_each_other() -> None:
     violations = {
         f"{module} imports {top}"
-        for name, package in BUNDLED.items()
-        for module, path in modules(package)
-        for top in tops(path) & (BUNDLED.keys() - {name})
+        for module, path in BUNDLED_MODULES.items()
+        for top in tops(path) & (BUNDLED.keys() - {module.partition(".")[0]})
     }
     assert violations == set()
 
@@ -298,56 +296,45 @@ def test_only_the_trainer_and_plugins_import_torch_and_its_kin() -> None:
     ],
 )
 def test_a_foreign_package_is_imported_by_its_own_plugin_only(owner: str, package: str) -> None:
-    everything = CORE | {
-        m: p for name, bundled in BUNDLED.items() if name != owner for m, p in modules(bundled)
-    }
-    assert {module for module, path in everything.items() if package in tops(path)} == set()
+    using = {module for module, path in EVERYTHING.items() if package in tops(path)}
+    assert {module for module in using if module.partition(".")[0] != owner} == set()
 
 
 def test_whether_code_of_a_model_may_run_is_said_wherever_one_is_loaded() -> None:
     """transformers would ask on the terminal; peft and the classes of one architecture know no such argument."""
-    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
-    calls = [
+    loading = [
         (module, node)
-        for module, path in everything.items()
-        for node in syntax_nodes(path)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
+        for module, node in calls()
+        if isinstance(node.func, ast.Attribute)
         and node.func.attr in ("from_pretrained", "from_config")
         and "peft." not in dotted(node.func)
     ]
-    assert len(calls) >= 7
+    assert len(loading) >= 7
     unsaid = {
         f"{module}: {ast.unparse(call.func)}"
-        for module, call in calls
+        for module, call in loading
         if not {"trust_remote_code", None} & {keyword.arg for keyword in call.keywords}
     }
     assert unsaid == set()
 
 
 LOADERS = {
-    "torch.load",
-    "pickle.load",
-    "pickle.loads",
-    "pickle.Unpickler",
-    "numpy.load",
-    "joblib.load",
+    *("pickle.load", "pickle.loads", "pickle.Unpickler"),
+    *("torch.load", "numpy.load", "joblib.load"),
 }
 
 
 def test_nothing_is_unpickled_but_tensors() -> None:
     """Of torch.load only `weights_only=True`, of pickle only copies and the names of its errors."""
-    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
-    calls = [
+    loading = [
         (module, name, ast.unparse(node))
-        for module, path in everything.items()
-        for node in syntax_nodes(path)
-        if isinstance(node, ast.Call) and (name := dotted(node.func)) in LOADERS
+        for module, node in calls()
+        if (name := dotted(node.func)) in LOADERS
     ]
-    assert [call for _, name, call in calls if name == "torch.load"]
+    assert [call for _, name, call in loading if name == "torch.load"]
     assert [
         (module, call)
-        for module, name, call in calls
+        for module, name, call in loading
         if "weights_only=True" not in call
         if not call.startswith("pickle.loads(pickle.dumps(")  # a copy of an object of this process
     ] == []
@@ -367,16 +354,11 @@ SEEDING = {
 
 def test_the_global_random_generators_are_left_to_the_verifiers_that_use_them() -> None:
     """What else draws from them makes a run depend on what happened beside it."""
-    everything = CORE | {m: p for package in BUNDLED.values() for m, p in modules(package)}
-    calls = {
-        (module, name)
-        for module, path in everything.items()
-        for node in syntax_nodes(path)
-        if isinstance(node, ast.Call) and DRAWING.match(name := dotted(node.func))
-    }
-    assert calls == SEEDING
+    assert {
+        (module, name) for module, node in calls() if DRAWING.match(name := dotted(node.func))
+    } == SEEDING
     assert not [
-        m for m, path in everything.items() if imports(path) & {"random.shuffle", "random.random"}
+        m for m, path in EVERYTHING.items() if imports(path) & {"random.shuffle", "random.random"}
     ]
 
 
@@ -395,15 +377,8 @@ FOREIGN_PRINTS = {
 }
 """What else may name a stream, and why."""
 WRITERS = {
-    "print",
-    "Console",
-    "typer.echo",
-    "typer.secho",
-    "typer.style",
-    "click.echo",
-    "sys.stdout",
-    "sys.stderr",
-    "typer.progressbar",
+    *("print", "Console", "click.echo", "sys.stdout", "sys.stderr"),
+    *("typer.echo", "typer.secho", "typer.style", "typer.progressbar"),
 }
 
 
@@ -468,38 +443,42 @@ def source_tree(tmp_path: Path) -> list[Path]:
     return [tmp_path, ROOT, *SOURCE_ROOTS]
 
 
-def test_importing_the_sdk_loads_nothing_heavy(source_tree: list[Path]) -> None:
-    loaded = loaded_after("import grpo_core", path=source_tree)
-    assert "grpo_core.protocol.environment" in loaded
-    assert (
-        loaded & {"torch", "docker", "transformers", "pydantic", "asyncio", "typer", "rich"}
-        == set()
-    )
-
-
-def test_a_file_that_holds_an_environment_beside_its_training_loads_without_torch(
-    source_tree: list[Path],
+@pytest.mark.parametrize(
+    ("code", "arguments", "module", "others"),
+    [
+        (
+            "import grpo_core",
+            "",
+            "grpo_core.protocol.environment",
+            "torch docker transformers pydantic asyncio typer rich",
+        ),
+        (
+            "from grpo_core import Environment, Trainer",
+            "",
+            "grpo_core.train.trainer",
+            "torch transformers peft",
+        ),
+        (
+            "from grpo_core.cli import main; main()",
+            "--help",
+            "grpo_core.cli.app",
+            f"torch docker transformers pydantic {' '.join(BUNDLED)}",
+        ),
+        (
+            "from grpo_core.cli import main; main()",
+            "envs",
+            "grpo_env_arithmetic",
+            "grpo_env_arithmetic.env torch docker transformers",
+        ),
+    ],
+    ids=["the SDK", "an environment beside its training", "help", "the list of environments"],
+)
+def test_only_what_is_used_is_loaded(
+    code: str, arguments: str, module: str, others: str, source_tree: list[Path]
 ) -> None:
-    loaded = loaded_after("from grpo_core import Environment, Trainer", path=source_tree)
-    assert "grpo_core.train.trainer" in loaded
-    assert loaded & {"torch", "transformers", "peft"} == set()
-
-
-def test_help_loads_no_torch_no_docker_no_transformers_and_no_plugin(
-    source_tree: list[Path],
-) -> None:
-    loaded = loaded_after("from grpo_core.cli import main; main()", "--help", path=source_tree)
-    assert "grpo_core.cli.app" in loaded
-    assert loaded & {"torch", "docker", "transformers", "pydantic", *BUNDLED} == set()
-
-
-def test_listing_environments_loads_the_plugins_but_neither_their_environments_nor_torch(
-    source_tree: list[Path],
-) -> None:
-    loaded = loaded_after("from grpo_core.cli import main; main()", "envs", path=source_tree)
-    assert "grpo_env_arithmetic" in loaded
-    assert "grpo_env_arithmetic.env" not in loaded
-    assert loaded & {"torch", "docker", "transformers"} == set()
+    loaded = loaded_after(code, *arguments.split(), path=source_tree)
+    assert module in loaded
+    assert loaded & {*others.split()} == set()
 
 
 UNPICKLING = re.compile(
@@ -517,10 +496,9 @@ UNPICKLERS = {
 
 def test_nothing_that_comes_from_another_process_is_unpickled() -> None:
     """Processes, workers and servers exchange JSON and tensors."""
-    everything = CORE | {m: p for bundled in BUNDLED.values() for m, p in modules(bundled)}
     found = {
         (module, name)
-        for module, path in everything.items()
+        for module, path in EVERYTHING.items()
         for node in syntax_nodes(path)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Import, ast.ImportFrom))
         for name in (
