@@ -8,8 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import (
+    Environment,
+    Judgement,
+    JudgeRequest,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.extract import parse_integer, parse_json, xml_tag
+from grpo_core.testing import FakeJudge
 
 CONSONANTS = "bcdfghklmnprst"
 VOWELS = "aeiou"
@@ -75,7 +87,11 @@ class PlainSum(TaggedSum):
         return parse_integer(text)
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        return self.judged(answer == task.data, None if answer is None else str(answer))
+        right = answer is not None and self.fits(answer, task.data)
+        return self.judged(right, None if answer is None else str(answer))
+
+    def fits(self, answer: int, right: int) -> bool:
+        return answer == right
 
     def judged(self, right: bool, answer: str | None) -> Verdict:
         return Verdict({"exact": Reward(float(right))}, passed=right, answer=answer)
@@ -87,10 +103,35 @@ class PlainSum(TaggedSum):
         return (f"{task.data} or {task.data + 1}",)
 
 
-class Consonants(Environment[str]):
-    """Remove the vowels from an invented word; the reply is the rest and nothing else."""
+def paid(right: bool, answer: str | None) -> Verdict:
+    """Return a verdict with the one part `reward`."""
+    return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+
+
+class Compared(Environment[Any]):
+    """The reply is compared with the data of the task, and is right as a whole or not at all."""
 
     timeout_seconds = 2.0
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return self.judged(self.accepts(task.data, rollout.text), rollout.text)
+
+    def accepts(self, right: Any, text: str) -> bool:
+        return text.strip() == self.written(right)
+
+    def judged(self, right: bool, text: str) -> Verdict:
+        return paid(right, text.strip()[:100])
+
+    def reference(self, task: Task[Any]) -> Any:
+        return self.written(task.data)
+
+    def written(self, right: Any) -> str:
+        """Return the right answer as it is written."""
+        return str(right)
+
+
+class Consonants(Compared):
+    """Remove the vowels from an invented word; the reply is the rest and nothing else."""
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()
@@ -105,25 +146,12 @@ class Consonants(Environment[str]):
     def rest(self, word: str) -> str:
         return "".join(letter for letter in word if letter not in VOWELS)
 
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        return self.judged(self.accepts(task.data, rollout.text), rollout.text)
 
-    def accepts(self, right: str, text: str) -> bool:
-        return text.strip() == right
-
-    def judged(self, right: bool, text: str) -> Verdict:
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=text.strip()[:100])
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-
-class LargestOption(Environment[str]):
+class LargestOption(Compared):
     """Multiple choice: which of four options is the largest number? The reply is a letter."""
 
     levels = False
     answer_in_prompt = True
-    timeout_seconds = 2.0
     letters: ClassVar[str] = "ABCD"
 
     def task(self, key: TaskKey) -> Task[str]:
@@ -143,23 +171,36 @@ class LargestOption(Environment[str]):
         right = self.letters[numbers.index(max(numbers))]
         return Task(key, f"Which is the largest?\n{options}\nReply with its letter only.", right)
 
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        return self.judged(self.accepts(task.data, rollout.text), rollout.text)
 
-    def accepts(self, right: str, text: str) -> bool:
-        return text.strip() == right
+class WordsWith(Compared):
+    """Which of the listed words have a certain letter in them? The reply lists them with commas."""
 
-    def judged(self, right: bool, text: str) -> Verdict:
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=text.strip()[:100])
+    levels = False
+    answer_in_prompt = True
+    letter: ClassVar[str] = "a"
 
-    def reference(self, task: Task[str]) -> str:
-        return task.data
+    def task(self, key: TaskKey) -> Task[tuple[str, ...]]:
+        rng = key.rng()
+        while True:
+            words = [syllables(rng, 2) for _ in range(7)]
+            right = tuple(word for word in words if self.letter in word)
+            in_split = held_out(words[0]) == (key.split == "eval")
+            if in_split and len(set(words)) == 7 and 2 <= len(right) <= 5:
+                prompt = f"Which words have an {self.letter} in them: {', '.join(words)}?"
+                return Task(key, f"{prompt} Reply with them, with commas between.", right)
+
+    def given(self, text: str) -> list[str]:
+        return [word.strip() for word in text[:2000].split(",") if word.strip()]
+
+    def accepts(self, right: Sequence[str], text: str) -> bool:
+        return sorted(self.given(text)) == sorted(right)
+
+    def written(self, right: Sequence[str]) -> str:
+        return ", ".join(right)
 
 
-class JsonTotals(Environment[dict[str, int]]):
+class JsonTotals(Compared):
     """Give sum and difference of two numbers as a JSON object."""
-
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[dict[str, int]]:
         rng, top = key.rng(), 10 ** (3 + round(3 * key.level))
@@ -183,11 +224,8 @@ class JsonTotals(Environment[dict[str, int]]):
     def accepts(self, right: Any, value: Any) -> bool:
         return json.dumps(value, sort_keys=True) == json.dumps(right, sort_keys=True)
 
-    def judged(self, right: bool, text: str) -> Verdict:
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=text.strip()[:100])
-
-    def reference(self, task: Task[dict[str, int]]) -> str:
-        return json.dumps(task.data)
+    def written(self, right: dict[str, int]) -> str:
+        return json.dumps(right)
 
 
 def product_rows(count: int) -> list[tuple[int, int]]:
@@ -221,7 +259,7 @@ class ListedProducts(Environment[int]):
         return self.judged(answer == task.data, None if answer is None else str(answer))
 
     def judged(self, right: bool, answer: str | None) -> Verdict:
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+        return paid(right, answer)
 
     def reference(self, task: Task[int]) -> str:
         return str(task.data)
@@ -254,8 +292,10 @@ class Hunt(Environment[int]):
         return "higher" if guess < task.data else "lower"
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        found = self.guessed(rollout.text) == task.data
-        return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
+        return paid(self.found(task, rollout), rollout.text[:20])
+
+    def found(self, task: Task[int], rollout: Rollout) -> bool:
+        return self.guessed(rollout.text) == task.data
 
     def reference(self, task: Task[int]) -> Any:
         """Return the turns of a bisection."""
@@ -313,12 +353,7 @@ class Scales(Environment[int]):
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         answer = parse_integer(rollout.text, max_digits=9)
-        right = answer == task.data
-        return Verdict(
-            {"reward": Reward(float(right))},
-            passed=right,
-            answer=None if answer is None else str(answer),
-        )
+        return paid(answer == task.data, None if answer is None else str(answer))
 
     def reference(self, task: Task[int]) -> str:
         return str(task.data)
@@ -327,3 +362,37 @@ class Scales(Environment[int]):
 def moved(task: Task[Any], key: TaskKey) -> Task[Any]:
     """Return the task under another key."""
     return replace(task, key=key)
+
+
+class Marked(Environment[str]):
+    """A judge compares a text with the word that was asked for."""
+
+    needs = frozenset({"judge"})
+    levels = False
+    answer_in_prompt = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} and nothing else.", word)
+
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        judgement = await self.judgement(task, rollout)
+        if judgement.error:
+            return Verdict.failed(judgement.error)
+        return self.marked(judgement.score, rollout.text)
+
+    async def judgement(self, task: Task[str], rollout: Rollout) -> Judgement:
+        request = JudgeRequest(rollout.text, reference=task.data)
+        (judgement,) = await self.services.judge().judge([request])
+        return judgement
+
+    def marked(self, score: float, text: str) -> Verdict:
+        return Verdict({"reward": Reward(score)}, passed=score > 0.9, answer=text[:90])
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+def judged_by(score: Callable[[JudgeRequest], float]) -> Callable[..., Environment[Any]]:
+    """Return what makes an environment with a judge that scores like this."""
+    return lambda env: env(None, Services(judges={"default": FakeJudge(score)}))

@@ -244,6 +244,6 @@ class Shelves(Environment[int]):
         return (f"list {task.data}", "ready")
 
 
-def with_cupboards(env: type[Environment[Any]]) -> Callable[[], Environment[Any]]:
-    """Return what makes an environment with a sandbox of this kind."""
-    return lambda: env(None, Services(sandboxes={"default": Cupboards()}))
+def with_cupboards(env: type[Environment[Any]]) -> Environment[Any]:
+    """Return an environment with a sandbox of this kind."""
+    return env(None, Services(sandboxes={"default": Cupboards()}))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from catalogue import fault
+from catalogue import fault, variant
 
 from grpo_core import Services
 from grpo_env_dataset.env import Dataset, DatasetConfig
@@ -15,52 +16,35 @@ ROWS = Path(__file__).parent / "rows.jsonl"
 REWARDS = Path(__file__).parent / "rewards.py"
 
 
-class _Rows(Dataset):
+class Rows(Dataset):
     """The bundled environment with rows and settings of the catalogue."""
 
-    settings: Any = DatasetConfig(path=str(ROWS))
+    settings: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        super().__init__(self.settings if config is None else config, services)
+        own = DatasetConfig(**{"path": str(ROWS), **self.settings})
+        super().__init__(own if config is None else config, services)
 
 
-@fault("the user's reward function finds the answer anywhere", "floor.listed")
-class RowsBySubstring(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:substring")
-
-
-@fault("the user's reward function takes the last number", "floor.listed")
-class RowsByLastNumber(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:last_number")
-
-
-@fault("the user's reward function counts shared words", "floor.listed", "floor.suffix")
-class RowsBySharedWords(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:shared_words")
-
-
-@fault("the user's reward function pays for the form", "floor.other", "floor.junk")
-class RowsByTags(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:anything_in_tags")
-
-
-@fault("the user's reward function raises", "floor.junk", "verdict.form", "floor.empty")
-class RowsByInt(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:int_of_text")
-
-
-@fault("the user's reward function pays out of range", "verdict.form", "verdict.reference")
-class RowsInPercent(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:in_percent")
+for name, reward, kind, *checks in (
+    ("RowsBySubstring", "substring", "finds the answer anywhere", "floor.listed"),
+    ("RowsByLastNumber", "last_number", "takes the last number", "floor.listed"),
+    ("RowsBySharedWords", "shared_words", "counts shared words", "floor.listed", "floor.suffix"),
+    ("RowsByTags", "anything_in_tags", "pays for the form", "floor.other", "floor.junk"),
+    ("RowsByInt", "int_of_text", "raises", "floor.junk", "verdict.form", "floor.empty"),
+    ("RowsInPercent", "in_percent", "pays out of range", "verdict.form", "verdict.reference"),
+):
+    made = variant(__name__, name, Rows, settings={"reward": f"{REWARDS}:{reward}"})
+    fault(f"the user's reward function {kind}", *checks)(made)
 
 
 @fault("the user's prompt holds the answer", "task.secret")
-class RowsThatTell(_Rows):
-    settings = DatasetConfig(path=str(ROWS), prompt="{question} ({answer})")
+class RowsThatTell(Rows):
+    settings: ClassVar[Mapping[str, str]] = {"prompt": "{question} ({answer})"}
 
 
 @fault("the user's prompt is too narrow for its rows", "task.ambiguous")
-class RowsWithoutNumbers(_Rows):
+class RowsWithoutNumbers(Rows):
     """The prompt names the city, and several rows are about the same one."""
 
-    settings = DatasetConfig(path=str(ROWS), prompt="How many lamps are there in {city}?")
+    settings: ClassVar[Mapping[str, str]] = {"prompt": "How many lamps are there in {city}?"}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from bases import Hunt, Sure
+from bases import Hunt, Sure, paid
 from catalogue import fault
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -46,9 +46,7 @@ class RunsOutOfQuestions(Hunt):
     async def reply(self, task: Task[int], messages: Turns) -> Turns | None:
         replies = await super().reply(task, messages)
         said = sum(message.role == "assistant" for message in messages)
-        if replies is None:
-            return None
-        return (Message("user", f"{self.words[said - 1]} {replies[0].content}"),)
+        return replies and (Message("user", f"{self.words[said - 1]} {replies[0].content}"),)
 
 
 @fault("reply() hangs", "reply.form", "reply.hostile", "reply.ends")
@@ -196,7 +194,7 @@ class MovesItsNumber(Environment[list[int]]):
 
     def verify(self, task: Task[list[int]], rollout: Rollout) -> Verdict:
         right = parse_integer(rollout.text, max_digits=2) == task.data[0]
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=rollout.text[:20])
+        return paid(right, rollout.text[:20])
 
     def reference(self, task: Task[list[int]]) -> str:
         return str(task.data[0])
@@ -247,10 +245,9 @@ class ReadsAllMessages(Hunt):
             return await super().reply(task, messages)
         return (Message("user", f"Too late, it was {task.data}."),)
 
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+    def found(self, task: Task[int], rollout: Rollout) -> bool:
         said = " ".join(message.content for message in rollout.messages)
-        found = re.search(rf"\b{task.data}\b", said) is not None
-        return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
+        return re.search(rf"\b{task.data}\b", said) is not None
 
 
 @fault("the verifier reads what the environment said", "reply.echo")
@@ -266,9 +263,8 @@ class ReadsThePraise(Hunt):
             return (Message("user", "That is right."),)
         return await super().reply(task, messages)
 
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        found = any("That is right." in message.content for message in rollout.messages)
-        return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
+    def found(self, task: Task[int], rollout: Rollout) -> bool:
+        return any("That is right." in message.content for message in rollout.messages)
 
 
 @fault("the verifier reads what the environment said", "reply.echo", "reply.secret")
@@ -341,14 +337,15 @@ class PaysEachTurn(Hunt):
 class CheatsOfSeveralTurns(Hunt):
     """A range of numbers is a guess, and the cheat halves ranges without ever naming one."""
 
+    guesses: ClassVar[re.Pattern[str]] = re.compile(r"\s*([0-9]{1,2})(?:-([0-9]{1,2}))?\s*")
+
     def guessed(self, text: str) -> int | None:
-        match = re.fullmatch(r"\s*([0-9]{1,2})(?:-([0-9]{1,2}))?\s*", text)
+        match = self.guesses.fullmatch(text)
         return int(match[1]) if match and match[2] is None else None
 
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        match = re.fullmatch(r"\s*([0-9]{1,2})(?:-([0-9]{1,2}))?\s*", rollout.text)
-        found = bool(match) and int(match[1]) <= task.data <= int(match[2] or match[1])  # type: ignore[index]
-        return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
+    def found(self, task: Task[int], rollout: Rollout) -> bool:
+        match = self.guesses.fullmatch(rollout.text)
+        return match is not None and int(match[1]) <= task.data <= int(match[2] or match[1])
 
     def cheats(self, task: Task[int]) -> Any:
         return (("25", "1-50"), ("banana", "nothing"))

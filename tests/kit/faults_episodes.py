@@ -9,24 +9,40 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from bases_episodes import Shelf, Shelves, Turns, Walk, Walks, Way, with_cupboards
-from catalogue import fault
+from catalogue import Build, planted
 
-from grpo_core import (
-    Environment,
-    Reward,
-    Rollout,
-    Task,
-    Verdict,
-)
+from grpo_core import Environment, Episode, Reward, Rollout, Task, Verdict
+
+
+def attempts(
+    base: type[Environment[Any]], member: str, build: Build | None = None
+) -> Callable[..., Callable[[type[Episode]], type[Episode]]]:
+    """Return what registers an environment, by its name, whose attempts are of a class."""
+
+    def plant(name: str, kind: str, *checks: str) -> Callable[[type[Episode]], type[Episode]]:
+        def register(attempt: type[Episode]) -> type[Episode]:
+            planted(__name__, base, member, build=build)(kind, *checks)(**{name: attempt})
+            return attempt
+
+        return register
+
+    return plant
+
+
+walks = attempts(Walks, "walk")
+shelves = attempts(Shelves, "shelf", with_cupboards)
 
 # What episodes share
 
 
+@walks(
+    "PlaceOnTheEnvironment", "the state of an attempt is kept on the environment", "episode.apart"
+)
 class OnOneMap(Walk):
     async def open(self) -> Turns:
         self.env.at = self.task.data.start  # type: ignore[attr-defined]
@@ -37,11 +53,7 @@ class OnOneMap(Walk):
         self.place = self.env.at  # type: ignore[attr-defined]
 
 
-@fault("the state of an attempt is kept on the environment", "episode.apart")
-class PlaceOnTheEnvironment(Walks):
-    walk = OnOneMap
-
-
+@walks("OneOdometer", "the state of an attempt is kept on a class", "episode.apart")
 class Odometer(Walk):
     total: ClassVar[int] = 0
 
@@ -57,14 +69,10 @@ class Odometer(Walk):
         return f"{super().says()} You have walked {Odometer.total}."
 
 
-@fault("the state of an attempt is kept on a class", "episode.apart")
-class OneOdometer(Walks):
-    walk = Odometer
-
-
 _visited: dict[int, int] = {}
 
 
+@walks("PlaceByTask", "attempts at the same task share a state", "episode.apart")
 class InATable(Walk):
     """Keeps its place in a table of the module, under the name of its task."""
 
@@ -77,11 +85,9 @@ class InATable(Walk):
         self.place = _visited[self.task.key.index]
 
 
-@fault("attempts at the same task share a state", "episode.apart")
-class PlaceByTask(Walks):
-    walk = InATable
-
-
+@walks(
+    "OneLogForAll", "the state of an attempt is kept in a file with a fixed name", "episode.apart"
+)
 class Logged(Walk):
     async def open(self) -> Turns:
         Path("walk.log").write_text("")  # noqa: ASYNC240 - the fault
@@ -96,11 +102,7 @@ class Logged(Walk):
         Path("walk.log").unlink(missing_ok=True)  # noqa: ASYNC240
 
 
-@fault("the state of an attempt is kept in a file with a fixed name", "episode.apart")
-class OneLogForAll(Walks):
-    walk = Logged
-
-
+@walks("FirstToCloseEndsAll", "an episode that is closed takes others along", "episode.apart")
 class LastOne(Walk):
     """Closes what is open, whoever opened it."""
 
@@ -118,34 +120,27 @@ class LastOne(Walk):
         LastOne.is_open = False
 
 
-@fault("an episode that is closed takes others along", "episode.apart")
-class FirstToCloseEndsAll(Walks):
-    walk = LastOne
-
-
 # What cannot be replayed
 
 
+@walks("IcyWay", "an episode draws from a global generator", "episode.replay", "reply.repeat")
 class Slipping(Walk):
     def move(self, steps: int) -> None:
         super().move(steps + (random.random() < 0.2))
 
 
-@fault("an episode draws from a global generator", "episode.replay", "reply.repeat")
-class IcyWay(Walks):
-    walk = Slipping
-
-
+@walks("TellsTheTime", "an episode tells the time", "episode.replay", "reply.repeat")
 class Timed(Walk):
     def says(self) -> str:
         return f"{super().says()} It is {time.time():.3f}."
 
 
-@fault("an episode tells the time", "episode.replay", "reply.repeat")
-class TellsTheTime(Walks):
-    walk = Timed
-
-
+@walks(
+    "EveryThirdIsPaidLess",
+    "a verdict depends on the episodes before",
+    "episode.replay",
+    "verdict.repeat",
+)
 class Tired(Walk):
     steps: ClassVar[int] = 0
 
@@ -156,14 +151,10 @@ class Tired(Walk):
         return Verdict({"arrived": detail}, passed=self.arrived())
 
 
-@fault("a verdict depends on the episodes before", "episode.replay", "verdict.repeat")
-class EveryThirdIsPaidLess(Walks):
-    walk = Tired
-
-
 # What is asked twice
 
 
+@walks("MovesInTheVerdict", "a verdict carries out the last turn again", "episode.repeat")
 class Eager(Walk):
     async def verdict(self, rollout: Rollout) -> Verdict:
         verdict = await super().verdict(rollout)
@@ -174,11 +165,7 @@ class Eager(Walk):
         return self.place == self.task.data.goal
 
 
-@fault("a verdict carries out the last turn again", "episode.repeat")
-class MovesInTheVerdict(Walks):
-    walk = Eager
-
-
+@walks("ClosesItsNotesInTheVerdict", "a verdict uses up what it needs", "episode.repeat")
 class Paper(Walk):
     async def open(self) -> Turns:
         self.notes: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - close() closes it
@@ -193,14 +180,12 @@ class Paper(Walk):
         self.notes.close()
 
 
-@fault("a verdict uses up what it needs", "episode.repeat")
-class ClosesItsNotesInTheVerdict(Walks):
-    walk = Paper
-
-
 # What talk does
 
 
+@walks(
+    "SixHints", "an episode fails late in endless talk", "episode.talk", "reply.form", "reply.ends"
+)
 class ShortOfWords(Walk):
     words: ClassVar[tuple[str, ...]] = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
 
@@ -208,45 +193,29 @@ class ShortOfWords(Walk):
         return f"{self.words[self.heard - 1]} hint: {super().misunderstood(text)}"
 
 
-@fault("an episode fails late in endless talk", "episode.talk", "reply.form", "reply.ends")
-class SixHints(Walks):
-    walk = ShortOfWords
-
-
+@walks("PassesAtTheEnd", "whoever talks to the end passes", "episode.talk")
 class Merciful(Walk):
     def arrived(self) -> bool:
         return super().arrived() or self.heard >= self.env.max_turns
 
 
-@fault("whoever talks to the end passes", "episode.talk")
-class PassesAtTheEnd(Walks):
-    walk = Merciful
-
-
 # What turns earn
 
 
+@walks("SharesTheArrival", "turns share what came later", "episode.turns")
 class Shared(Walk):
     def earned(self, arrived: bool) -> Reward:
         return Reward(turns=(float(arrived) / max(1, self.heard),) * self.heard)
 
 
-@fault("turns share what came later", "episode.turns")
-class SharesTheArrival(Walks):
-    walk = Shared
-
-
+@walks("DiscountsFromTheEnd", "turns are paid by how far they are from the end", "episode.turns")
 class Discounted(Walk):
     def earned(self, arrived: bool) -> Reward:
         shares = [0.5 ** (self.heard - turn) for turn in range(self.heard)]
         return Reward(turns=tuple(share * arrived / sum(shares) for share in shares))
 
 
-@fault("turns are paid by how far they are from the end", "episode.turns")
-class DiscountsFromTheEnd(Walks):
-    walk = Discounted
-
-
+@walks("PaysByShareOfTheWay", "turns are paid by their share of all", "episode.turns")
 class Relative(Walk):
     """Pays a turn for the share of the way that it went, of what was walked in all."""
 
@@ -265,14 +234,12 @@ class Relative(Walk):
         return Reward(turns=tuple(arrived * steps / walked for steps in self.steps))
 
 
-@fault("turns are paid by their share of all", "episode.turns")
-class PaysByShareOfTheWay(Walks):
-    walk = Relative
-
-
 # What is left
 
 
+@walks(
+    "FolderUnlessJudged", "what an episode holds is released in the verdict only", "episode.close"
+)
 class Camping(Walk):
     async def open(self) -> Turns:
         self.tent = tempfile.mkdtemp(prefix="tent")
@@ -283,11 +250,9 @@ class Camping(Walk):
         return super().judged()
 
 
-@fault("what an episode holds is released in the verdict only", "episode.close")
-class FolderUnlessJudged(Walks):
-    walk = Camping
-
-
+@walks(
+    "GuideWaitsForTheEnd", "a thread ends only with the game", "episode.close", "safety.processes"
+)
 class Guided(Walk):
     async def open(self) -> Turns:
         self.done = threading.Event()
@@ -301,11 +266,7 @@ class Guided(Walk):
         return reply
 
 
-@fault("a thread ends only with the game", "episode.close", "safety.processes")
-class GuideWaitsForTheEnd(Walks):
-    walk = Guided
-
-
+@walks("ClockWithoutATurn", "a task of the event loop is left without a turn", "episode.close")
 class Ticking(Walk):
     async def open(self) -> Turns:
         self.clock = asyncio.create_task(asyncio.sleep(600))
@@ -316,11 +277,7 @@ class Ticking(Walk):
             self.clock.cancel()
 
 
-@fault("a task of the event loop is left without a turn", "episode.close")
-class ClockWithoutATurn(Walks):
-    walk = Ticking
-
-
+@walks("HelperOfACancelledReply", "a process is left when a reply is cancelled", "episode.close")
 class Calling(Walk):
     async def reply(self, messages: Turns) -> Turns | None:
         helper = await asyncio.create_subprocess_exec("sleep", "30")
@@ -330,43 +287,25 @@ class Calling(Walk):
         return await super().reply(messages)
 
 
-@fault("a process is left when a reply is cancelled", "episode.close")
-class HelperOfACancelledReply(Walks):
-    walk = Calling
-
-
+@shelves("SessionWithoutATurn", "a session of the sandbox is left open", "episode.close")
 class Holding(Shelf):
     async def close(self) -> None:
         if self.heard:
             await super().close()
 
 
-@fault(
-    "a session of the sandbox is left open",
-    "episode.close",
-    build=lambda: with_cupboards(SessionWithoutATurn)(),
-)
-class SessionWithoutATurn(Shelves):
-    shelf = Holding
-
-
 # What the folder shows
 
 
+@shelves("SolutionInTheFolder", "the folder holds the answer", "episode.files")
 class Solved(Shelf):
     def files(self) -> Mapping[str, str]:
         return {**super().files(), "backup/list": f"{self.task.data}\n"}
 
 
-@fault(
-    "the folder holds the answer",
-    "episode.files",
-    build=lambda: with_cupboards(SolutionInTheFolder)(),
+@shelves(
+    "TestsFromTheStart", "the verifier's file is in the folder from the start", "episode.files"
 )
-class SolutionInTheFolder(Shelves):
-    shelf = Solved
-
-
 class Prepared(Shelf):
     def files(self) -> Mapping[str, str]:
         return {**super().files(), "wanted": f"{self.task.data}\n"}
@@ -375,15 +314,9 @@ class Prepared(Shelf):
         return {}
 
 
-@fault(
-    "the verifier's file is in the folder from the start",
-    "episode.files",
-    build=lambda: with_cupboards(TestsFromTheStart)(),
+@shelves(
+    "DigestInTheFolder", "the verifier rests on a file that the policy can empty", "episode.files"
 )
-class TestsFromTheStart(Shelves):
-    shelf = Prepared
-
-
 class Encoded(Shelf):
     """Its test is in the folder from the start, in a form that the answer is not seen in."""
 
@@ -398,12 +331,3 @@ class Encoded(Shelf):
         with contextlib.suppress(ValueError):
             right = right or f"{int(wrote) * 7919:x}" == digest
         return Verdict({"arrived": Reward(float(right))}, passed=right)
-
-
-@fault(
-    "the verifier rests on a file that the policy can empty",
-    "episode.files",
-    build=lambda: with_cupboards(DigestInTheFolder)(),
-)
-class DigestInTheFolder(Shelves):
-    shelf = Encoded

@@ -194,29 +194,35 @@ class CacheForgetsTheSplit(PlainSum):
         return moved(super().task(first), key)
 
 
-@fault("held-out tasks are paraphrased training tasks", "task.split")
-class OtherWordsForHeldOut(ListedProducts):
-    def row(self, key: TaskKey) -> tuple[int, int]:
-        return self.rows[key.index]
+class _SameRows(ListedProducts):
+    """Its held-out rows are the first ones of those to train on."""
 
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        if key.split == "train":
-            return super().asked(key, one, two)
-        return Task(key, f"Reply with the number only: {one} times {two} is?", one * two)
-
-
-@fault("held-out tasks are paraphrased training tasks", "task.split")
-class PoliteHeldOut(ListedProducts):
     def row(self, key: TaskKey) -> tuple[int, int]:
         return self.rows[key.index]
 
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
         task = super().asked(key, one, two)
-        return (
-            replace(task, prompt=f"  {task.prompt} ")
-            if key.split == "train"
-            else replace(task, prompt=str(task.prompt).replace(" is?", " is ...").upper())
-        )
+        return task if key.split == "train" else replace(task, prompt=self.told(one, two))
+
+    def told(self, one: int, two: int) -> str:
+        """Return the prompt of a held-out task."""
+        raise NotImplementedError
+
+
+planted(__name__, _SameRows, "told")("held-out tasks are paraphrased training tasks", "task.split")(
+    OtherWordsForHeldOut=lambda _, one, two: f"Reply with the number only: {one} times {two} is?",
+    OtherTemplateForHeldOut=lambda _, one, two: f"Please multiply {one} by {two}.",
+)
+
+
+@fault("held-out tasks are paraphrased training tasks", "task.split")
+class PoliteHeldOut(_SameRows):
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        return replace(task, prompt=f"  {task.prompt} ") if key.split == "train" else task
+
+    def told(self, one: int, two: int) -> str:
+        return f"{one} TIMES {two} IS ... REPLY WITH THE NUMBER ONLY."
 
 
 @fault("held-out tasks are paraphrased training tasks", "task.split")
@@ -230,17 +236,6 @@ class SwappedFactors(ListedProducts):
     def row(self, key: TaskKey) -> tuple[int, int]:
         one, two = self.rows[key.index]
         return (two, one) if key.split == "eval" else (one, two)
-
-
-@fault("held-out tasks are paraphrased training tasks", "task.split")
-class OtherTemplateForHeldOut(ListedProducts):
-    def row(self, key: TaskKey) -> tuple[int, int]:
-        return self.rows[key.index]
-
-    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        if key.split == "train":
-            return super().asked(key, one, two)
-        return Task(key, f"Please multiply {one} by {two}.", one * two)
 
 
 @fault("the last training rows are held out, too", "task.split")

@@ -13,65 +13,70 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bases import WEIGHTS, Scales
-from catalogue import fault
+from catalogue import fault, variant
 
 from grpo_core import Message, Task, TaskKey
 
 Tools = Sequence[Callable[..., object]]
 
+
+def beside(name: str, kind: str, *checks: str) -> Callable[[Callable[..., object]], type[Scales]]:
+    """Register an environment with this function as a tool of that name, beside its `weigh`."""
+
+    def register(function: Callable[..., object]) -> type[Scales]:
+        members = {"tools": lambda env: (env.weigh, function)}
+        return _registered(function, name, kind, *checks, **members)
+
+    return register
+
+
+def instead(kind: str, *checks: str) -> Callable[[Callable[..., object]], type[Scales]]:
+    """Register an environment with this function as its only tool, `weigh`."""
+
+    def register(function: Callable[..., object]) -> type[Scales]:
+        return _registered(function, "weigh", kind, *checks, tools=lambda _: (function,))
+
+    return register
+
+
+def _registered(function: Any, name: str, kind: str, *checks: str, **members: Any) -> Any:
+    made = variant(__name__, function.__name__, Scales, **members)
+    function.__name__ = function.__qualname__ = name
+    return fault(kind, *checks)(made)
+
+
 # Form
 
 
-@fault("a tool has no types", "tool.form")
-class UntypedTool(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit):  # type: ignore[no-untyped-def]
-            """Return the weight of one fruit."""
-            return WEIGHTS[fruit]
-
-        return (weigh,)
+@instead("a tool has no types", "tool.form")
+def UntypedTool(fruit):  # type: ignore[no-untyped-def]
+    """Return the weight of one fruit."""
+    return WEIGHTS[fruit]
 
 
-@fault("a tool has no types", "tool.form")
-class HalfTypedTool(Scales):
-    """One of two parameters has a type."""
-
-    def tools(self) -> Tools:
-        def weigh(fruit: str, count=1):  # type: ignore[no-untyped-def]
-            """Return the weight of some fruits."""
-            return WEIGHTS[fruit] * count
-
-        return (weigh,)
+# One of two parameters has a type.
+@instead("a tool has no types", "tool.form")
+def HalfTypedTool(fruit: str, count=1):  # type: ignore[no-untyped-def]
+    """Return the weight of some fruits."""
+    return WEIGHTS[fruit] * count
 
 
-@fault("a tool has no description", "tool.form")
-class SilentTool(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str) -> int:
-            return WEIGHTS[fruit]
-
-        return (weigh,)
+@instead("a tool has no description", "tool.form")
+def SilentTool(fruit: str) -> int:
+    return WEIGHTS[fruit]
 
 
-@fault("a tool is async", "tool.form")
-class AsyncTool(Scales):
-    def tools(self) -> Any:
-        async def weigh(fruit: str) -> int:
-            """Return the weight of one fruit."""
-            await asyncio.sleep(0)
-            return WEIGHTS[fruit]
-
-        return (weigh,)
+@instead("a tool is async", "tool.form")
+async def AsyncTool(fruit: str) -> int:
+    """Return the weight of one fruit."""
+    await asyncio.sleep(0)
+    return WEIGHTS[fruit]
 
 
-@fault("two tools have the same name", "tool.form")
-class TwoOfAName(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str, count: int) -> int:
-            """Return the weight of some fruits."""
-            return WEIGHTS[fruit] * count
-
-        return (self.weigh, weigh)
+@beside("weigh", "two tools have the same name", "tool.form")
+def TwoOfAName(fruit: str, count: int) -> int:
+    """Return the weight of some fruits."""
+    return WEIGHTS[fruit] * count
 
 
 @fault("a tool has no name", "tool.form")
@@ -80,14 +85,10 @@ class NamelessTool(Scales):
         return (lambda fruit: WEIGHTS[fruit],)
 
 
-@fault("a tool takes anything", "tool.form")
-class TakesAnything(Scales):
-    def tools(self) -> Tools:
-        def weigh(*fruits: Any, **options: Any) -> int:
-            """Return the weight of fruits."""
-            return sum(WEIGHTS[fruit] for fruit in fruits)
-
-        return (weigh,)
+@instead("a tool takes anything", "tool.form")
+def TakesAnything(*fruits: Any, **options: Any) -> int:
+    """Return the weight of fruits."""
+    return sum(WEIGHTS[fruit] for fruit in fruits)
 
 
 @fault("tools are never asked", "tool.form", "declared.contract")
@@ -104,101 +105,64 @@ class NamesOfTools(Scales):
 # Execution
 
 
-@fault("a tool hands its argument to a shell", "tool.execute")
-class ShellTool(Scales):
-    def tools(self) -> Tools:
-        def count_lines(text: str) -> str:
-            """Return how many lines a text has."""
-            done = subprocess.run(f"echo '{text}' | wc -l", shell=True, capture_output=True)
-            return done.stdout.decode().strip()
-
-        return (self.weigh, count_lines)
+@beside("count_lines", "a tool hands its argument to a shell", "tool.execute")
+def ShellTool(text: str) -> str:
+    """Return how many lines a text has."""
+    done = subprocess.run(f"echo '{text}' | wc -l", shell=True, capture_output=True)
+    return done.stdout.decode().strip()
 
 
-@fault("a tool hands its argument to a shell", "tool.execute")
-class ListsAFolder(Scales):
-    def tools(self) -> Tools:
-        def list_files(folder: str = ".") -> str:
-            """Return the names of the files in a folder."""
-            with os.popen(f"ls {folder}") as listing:
-                return listing.read()[:500]
-
-        return (self.weigh, list_files)
+@beside("list_files", "a tool hands its argument to a shell", "tool.execute")
+def ListsAFolder(folder: str = ".") -> str:
+    """Return the names of the files in a folder."""
+    with os.popen(f"ls {folder}") as listing:
+        return listing.read()[:500]
 
 
-@fault("a tool executes its argument", "tool.execute")
-class Calculator(Scales):
-    def tools(self) -> Tools:
-        def calculate(expression: str) -> str:
-            """Return the value of an arithmetic expression."""
-            return str(eval(expression))
-
-        return (self.weigh, calculate)
+@beside("calculate", "a tool executes its argument", "tool.execute")
+def Calculator(expression: str) -> str:
+    """Return the value of an arithmetic expression."""
+    return str(eval(expression))
 
 
-@fault("a tool executes its argument", "tool.execute")
-class PythonTool(Scales):
-    def tools(self) -> Tools:
-        def python(code: str) -> str:
-            """Run Python code and return what it leaves in `result`."""
-            names: dict[str, Any] = {}
-            exec(code, names)
-            return str(names.get("result"))
-
-        return (self.weigh, python)
+@beside("python", "a tool executes its argument", "tool.execute")
+def PythonTool(code: str) -> str:
+    """Run Python code and return what it leaves in `result`."""
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return str(names.get("result"))
 
 
-@fault("a tool executes its argument", "tool.execute")
-class ImportingTool(Scales):
-    def tools(self) -> Tools:
-        def call(module: str, function: str, argument: str) -> str:
-            """Call a function of a module and return its result."""
-            return str(getattr(importlib.import_module(module), function)(argument))
-
-        return (self.weigh, call)
+@beside("call", "a tool executes its argument", "tool.execute")
+def ImportingTool(module: str, function: str, argument: str) -> str:
+    """Call a function of a module and return its result."""
+    return str(getattr(importlib.import_module(module), function)(argument))
 
 
-@fault("a tool executes its argument", "tool.execute")
-class UnpicklingTool(Scales):
-    def tools(self) -> Tools:
-        def restore(hexadecimal: str) -> str:
-            """Return a value that was stored before, from its bytes in hexadecimal."""
-            return str(pickle.loads(bytes.fromhex(hexadecimal)))
-
-        return (self.weigh, restore)
+@beside("restore", "a tool executes its argument", "tool.execute")
+def UnpicklingTool(hexadecimal: str) -> str:
+    """Return a value that was stored before, from its bytes in hexadecimal."""
+    return str(pickle.loads(bytes.fromhex(hexadecimal)))
 
 
-@fault("a tool reads or writes any file", "tool.execute")
-class ReadsAnyFile(Scales):
-    def tools(self) -> Tools:
-        def read_file(path: str) -> str:
-            """Return the beginning of a file."""
-            return Path(path).read_text(errors="replace")[:1000]
-
-        return (self.weigh, read_file)
+@beside("read_file", "a tool reads or writes any file", "tool.execute")
+def ReadsAnyFile(path: str) -> str:
+    """Return the beginning of a file."""
+    return Path(path).read_text(errors="replace")[:1000]
 
 
-@fault("a tool reads or writes any file", "tool.execute")
-class WritesAnyFile(Scales):
-    def tools(self) -> Tools:
-        def take_note(name: str, text: str) -> str:
-            """Keep a note for later."""
-            Path(name).write_text(text, errors="replace")
-            return "kept"
-
-        return (self.weigh, take_note)
+@beside("take_note", "a tool reads or writes any file", "tool.execute")
+def WritesAnyFile(name: str, text: str) -> str:
+    """Keep a note for later."""
+    Path(name).write_text(text, errors="replace")
+    return "kept"
 
 
-@fault("a tool can hang", "tool.execute", "reply.hostile", "reply.form")
-class CountingTool(Scales):
-    """Counts from 1 to whatever it is told."""
-
-    def tools(self) -> Tools:
-        def total(count: int) -> int:
-            """Return the sum of the numbers from 1 to count."""
-            return sum(number for number in range(1, count + 1))
-
-        return (self.weigh, total)
+# Counts from 1 to whatever it is told.
+@beside("total", "a tool can hang", "tool.execute", "reply.hostile", "reply.form")
+def CountingTool(count: int) -> int:
+    """Return the sum of the numbers from 1 to count."""
+    return sum(number for number in range(1, count + 1))
 
 
 # Secrets
@@ -252,14 +216,10 @@ class AnswersWithTheTask(Scales):
 # Repeatability
 
 
-@fault("a tool draws at random", "reply.repeat")
-class TremblingScales(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str) -> float:
-            """Return the weight of one fruit, as the scales show it."""
-            return WEIGHTS.get(fruit, 0) + random.random()
-
-        return (weigh,)
+@instead("a tool draws at random", "reply.repeat")
+def TremblingScales(fruit: str) -> float:
+    """Return the weight of one fruit, as the scales show it."""
+    return WEIGHTS.get(fruit, 0) + random.random()
 
 
 @fault("a tool remembers earlier attempts", "reply.repeat")
@@ -275,31 +235,19 @@ class CountsItsCalls(Scales):
         return (weigh,)
 
 
-@fault("a tool changes the state of the process", "safety.state")
-class MovingTool(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str) -> int:
-            """Return the weight of one fruit."""
-            os.chdir(os.sep)
-            return WEIGHTS[fruit]
-
-        return (weigh,)
+@instead("a tool changes the state of the process", "safety.state")
+def MovingTool(fruit: str) -> int:
+    """Return the weight of one fruit."""
+    os.chdir(os.sep)
+    return WEIGHTS[fruit]
 
 
-@fault("a tool returns nothing", "tool.form")
-class SilentScales(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str) -> None:
-            """Return the weight of one fruit."""
-
-        return (weigh,)
+@instead("a tool returns nothing", "tool.form")
+def SilentScales(fruit: str) -> None:
+    """Return the weight of one fruit."""
 
 
-@fault("a tool returns more than a policy can read", "tool.form")
-class WholeCatalogue(Scales):
-    def tools(self) -> Tools:
-        def weigh(fruit: str) -> str:
-            """Return the weights of all fruits that were ever weighed."""
-            return f"{fruit}: " + ", ".join(f"{WEIGHTS['fig'] + day} g" for day in range(9000))
-
-        return (weigh,)
+@instead("a tool returns more than a policy can read", "tool.form")
+def WholeCatalogue(fruit: str) -> str:
+    """Return the weights of all fruits that were ever weighed."""
+    return f"{fruit}: " + ", ".join(f"{WEIGHTS['fig'] + day} g" for day in range(9000))

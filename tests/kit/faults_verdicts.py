@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from bases import Consonants, JsonTotals, LargestOption, ListedProducts, PlainSum, TaggedSum
+from bases import (
+    Consonants,
+    JsonTotals,
+    LargestOption,
+    ListedProducts,
+    Marked,
+    PlainSum,
+    TaggedSum,
+    judged_by,
+)
 from catalogue import fault
 
-from grpo_core import (
-    Environment,
-    JudgeRequest,
-    Reward,
-    Rollout,
-    Services,
-    Task,
-    TaskKey,
-    Verdict,
-)
-from grpo_core.testing import FakeJudge
+from grpo_core import JudgeRequest, Reward, Rollout, Services, Task, TaskKey, Verdict
 
 # What `passed` says, and what is paid
 
@@ -119,8 +118,7 @@ class NoPartWithoutABlock(TaggedSum):
 @fault("a verdict lacks a part", "verdict.form")
 class NamesThePartOtherwise(Consonants):
     def judged(self, right: bool, text: str) -> Verdict:
-        verdict = super().judged(right, text)
-        return replace(verdict, rewards={"score": Reward(float(right))})
+        return Verdict({"score": Reward(float(right))}, passed=right, answer=text.strip()[:100])
 
 
 @fault("a verdict is of the wrong type", "verdict.form")
@@ -288,32 +286,6 @@ class ComparesInATry(Consonants):
             return False
 
 
-class _Marked(Environment[str]):
-    """A judge compares a text with the word that was asked for."""
-
-    needs = frozenset({"judge"})
-    levels = False
-    answer_in_prompt = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}{key.rng().randrange(10**6)}"
-        return Task(key, f"Write {word} and nothing else.", word)
-
-    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        (judgement,) = await self.services.judge().judge(
-            [JudgeRequest(rollout.text, reference=task.data)]
-        )
-        if judgement.error:
-            return Verdict.failed(judgement.error)
-        return self.judged(judgement.score, rollout.text)
-
-    def judged(self, score: float, text: str) -> Verdict:
-        return Verdict({"reward": Reward(score)}, passed=score > 0.9, answer=text[:90])
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-
 def _compares(request: JudgeRequest) -> float:
     return float(request.candidate == request.reference)
 
@@ -325,40 +297,27 @@ def _obeys(request: JudgeRequest) -> float:
     return float(told or request.candidate == request.reference)
 
 
-@fault(
-    "an outage of a service becomes a reward",
-    "verdict.outage",
-    build=lambda: OutageIsWrong(None, Services(judges={"default": FakeJudge(_compares)})),
-)
-class OutageIsWrong(_Marked):
+@fault("an outage of a service becomes a reward", "verdict.outage", build=judged_by(_compares))
+class OutageIsWrong(Marked):
     async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
         try:
             verdict = await super().averify(task, rollout)
         except ConnectionError:
-            return self.judged(0.0, rollout.text)
-        return self.judged(0.0, rollout.text) if verdict.error else verdict
+            return self.marked(0.0, rollout.text)
+        return self.marked(0.0, rollout.text) if verdict.error else verdict
 
 
-@fault(
-    "an outage of a service becomes a reward",
-    "verdict.outage",
-    build=lambda: ErrorsAreNotLookedAt(None, Services(judges={"default": FakeJudge(_compares)})),
-)
-class ErrorsAreNotLookedAt(_Marked):
+@fault("an outage of a service becomes a reward", "verdict.outage", build=judged_by(_compares))
+class ErrorsAreNotLookedAt(Marked):
     """The judgement's error is ignored, its score of 0 is paid."""
 
     async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        request = JudgeRequest(rollout.text, reference=task.data)
-        (judgement,) = await self.services.judge().judge([request])
-        return self.judged(judgement.score, rollout.text)
+        judgement = await self.judgement(task, rollout)
+        return self.marked(judgement.score, rollout.text)
 
 
-@fault(
-    "the judge obeys the text that it judges",
-    "floor.judge",
-    build=lambda: ObeyedOrders(None, Services(judges={"default": FakeJudge(_obeys)})),
-)
-class ObeyedOrders(_Marked):
+@fault("the judge obeys the text that it judges", "floor.judge", build=judged_by(_obeys))
+class ObeyedOrders(Marked):
     pass
 
 

@@ -19,36 +19,36 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bases import Consonants, JsonTotals, LargestOption, PlainSum, TaggedSum, syllables
+from bases import (
+    Compared,
+    Consonants,
+    JsonTotals,
+    LargestOption,
+    Marked,
+    PlainSum,
+    TaggedSum,
+    WordsWith,
+    held_out,
+    judged_by,
+    paid,
+)
 from catalogue import honest
 
-from grpo_core import (
-    Environment,
-    JudgeRequest,
-    Reward,
-    Rollout,
-    Services,
-    Task,
-    TaskKey,
-    Verdict,
-)
+from grpo_core import JudgeRequest, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_decimal, parse_integer, parse_json, xml_tag
-from grpo_core.testing import FakeJudge
 
 
 @honest("a tolerance of 1 % is declared, as for a measurement")
 class DeclaredTolerance(PlainSum):
     tolerance = 0.01
 
-    def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        close = answer is not None and abs(answer - task.data) <= 0.01 * max(1, abs(task.data))
-        return self.judged(close, None if answer is None else str(answer))
+    def fits(self, answer: int, right: int) -> bool:
+        return abs(answer - right) <= 0.01 * max(1, abs(right))
 
 
 @honest("a tolerance is declared, and decimals are allowed")
-class SquareRoots(Environment[float]):
+class SquareRoots(Compared):
     tolerance = 0.001
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[float]:
         number = key.rng().randrange(2, 10 ** (2 + round(2 * key.level))) * 2
@@ -58,11 +58,10 @@ class SquareRoots(Environment[float]):
     def verify(self, task: Task[float], rollout: Rollout) -> Verdict:
         value = parse_decimal(rollout.text, max_digits=20)
         right = value is not None and math.isclose(float(value), task.data, rel_tol=1e-4)
-        answer = None if value is None else str(value)
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+        return paid(right, None if value is None else str(value))
 
-    def reference(self, task: Task[float]) -> str:
-        return f"{task.data:.5f}"
+    def written(self, right: float) -> str:
+        return f"{right:.5f}"
 
 
 @honest("2.50 is the same decimal number as 2.5")
@@ -105,14 +104,10 @@ class AnswerAtTheEnd(Consonants):
         task = super().asked(key, word)
         return replace(task, prompt=f"{task.prompt} Think first, then end with 'Answer: REST'.")
 
-    def accepts(self, right: str, text: str) -> bool:
-        last = (text.strip().splitlines() or [""])[-1]
-        return last == f"Answer: {right}"
-
-    def judged(self, right: bool, text: str) -> Verdict:
-        last = (text.strip().splitlines() or [""])[-1]
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        last = (rollout.text.strip().splitlines() or [""])[-1]
         answer = last.removeprefix("Answer: ") if last.startswith("Answer: ") else None
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=answer)
+        return paid(answer == task.data, answer)
 
     def reference(self, task: Task[str]) -> str:
         return f"I leave out a, e, i, o and u.\nAnswer: {task.data}"
@@ -122,12 +117,9 @@ class AnswerAtTheEnd(Consonants):
 class AnswerAtTheStart(LargestOption):
     answer_at = "start"
 
-    def accepts(self, right: str, text: str) -> bool:
-        return (text.strip().splitlines() or [""])[0].strip() == right
-
-    def judged(self, right: bool, text: str) -> Verdict:
-        first = (text.strip().splitlines() or [""])[0].strip()
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=first[:50])
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        first = (rollout.text.strip().splitlines() or [""])[0].strip()
+        return paid(first == task.data, first[:50])
 
 
 @honest("the last block counts, so that a policy may change its mind, as is declared")
@@ -180,7 +172,7 @@ class LettersAsOptions(LargestOption):
         rng = key.rng("letters")
         while True:
             options = rng.sample("abcdefghijklmnopqrst", 6)
-            if (sum(map(ord, options)) % 5 == 0) == (key.split == "eval"):
+            if held_out("".join(options)) == (key.split == "eval"):
                 break
         prompt = f"Which of these letters comes first in the alphabet: {', '.join(options)}?"
         return Task(key, f"{prompt} Reply with it.", min(options))
@@ -197,41 +189,21 @@ class AnyOrderOfKeys(JsonTotals):
 
 
 @honest("a set is asked for, so any order is right, and nothing more than the set")
-class AnyOrderOfItems(Environment[tuple[str, ...]]):
-    levels = False
-    answer_in_prompt = True
-    timeout_seconds = 2.0
+class AnyOrderOfItems(WordsWith):
+    letter = "e"
 
-    def task(self, key: TaskKey) -> Task[tuple[str, ...]]:
-        rng = key.rng()
-        while True:
-            words = [syllables(rng, 2) for _ in range(7)]
-            right = tuple(word for word in words if "e" in word)
-            in_split = (sum(map(ord, words[0])) % 5 == 0) == (key.split == "eval")
-            if in_split and len(set(words)) == 7 and 2 <= len(right) <= 5:
-                prompt = f"Which words have an e in them: {', '.join(words)}?"
-                return Task(key, f"{prompt} Reply with them, with commas between.", right)
-
-    def verify(self, task: Task[tuple[str, ...]], rollout: Rollout) -> Verdict:
-        given = [word.strip() for word in rollout.text.split(",", 20)]
-        right = sorted(given) == sorted(task.data)
-        return Verdict(
-            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
-        )
-
-    def reference(self, task: Task[tuple[str, ...]]) -> str:
-        return ", ".join(task.data)
+    def given(self, text: str) -> list[str]:
+        return [word.strip() for word in text.split(",", 20)]
 
 
 @honest("items are paid in part, and each wrong one costs as much as a right one earns")
 class PartialPay(AnyOrderOfItems):
     def verify(self, task: Task[tuple[str, ...]], rollout: Rollout) -> Verdict:
-        given = {word.strip() for word in rollout.text.split(",", 20)}
+        given = set(self.given(rollout.text))
         right = len(given & set(task.data)) - len(given - set(task.data))
         value = max(0.0, right / len(task.data))
-        return Verdict(
-            {"reward": Reward(value)}, passed=value >= 1.0, answer=rollout.text.strip()[:90]
-        )
+        answer = rollout.text.strip()[:90]
+        return Verdict({"reward": Reward(value)}, passed=value >= 1.0, answer=answer)
 
 
 @honest("closer numbers earn more, and only the right one passes")
@@ -246,10 +218,9 @@ class CloserEarnsMore(PlainSum):
 
 
 @honest("there is no best answer: the longer the run of different letters, the better")
-class OpenEnded(Environment[str]):
+class OpenEnded(Compared):
     open_ended = True
     levels = False
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[str]:
         letter = key.rng().choice("bcdfgh" if key.split == "train" else "klm")
@@ -263,16 +234,14 @@ class OpenEnded(Environment[str]):
         value = len(text) / 26 if letters and text.startswith(task.data) else 0.0
         return Verdict({"reward": Reward(value)}, passed=value > 0.3, answer=text)
 
-    def reference(self, task: Task[str]) -> str:
-        others = [c for c in "abcdefghijklmnopqrstuvwxyz" if c != task.data]
-        return task.data + "".join(others[:20])
+    def written(self, right: str) -> str:
+        return right + "abcdefghijklmnopqrstuvwxyz".replace(right, "")[:20]
 
 
 @honest("any divisor is right, and the reference is one of them")
-class AnyDivisor(Environment[int]):
+class AnyDivisor(Compared):
     primes: ClassVar[Sequence[int]] = [p for p in range(11, 600) if all(p % d for d in range(2, p))]
     levels = False
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[int]:
         start = 0 if key.split == "train" else 1
@@ -283,14 +252,10 @@ class AnyDivisor(Environment[int]):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         answer = parse_integer(rollout.text, max_digits=9)
         right = answer is not None and 1 < answer < task.data and task.data % answer == 0
-        return Verdict(
-            {"reward": Reward(float(right))},
-            passed=right,
-            answer=None if answer is None else str(answer),
-        )
+        return paid(right, None if answer is None else str(answer))
 
-    def reference(self, task: Task[int]) -> str:
-        return str(next(d for d in range(2, task.data) if task.data % d == 0))
+    def written(self, right: int) -> str:
+        return str(next(d for d in range(2, right) if right % d == 0))
 
 
 @honest("rewards go from -1 to 1, and the floor is -1")
@@ -360,29 +325,25 @@ class BoundedCache(Consonants):
 
 
 @honest("an expression is asked for, and parsed by hand")
-class Expressions(Environment[int]):
+class Expressions(Compared):
     """Sums of numbers, which are split and never evaluated."""
 
     levels = False
     open_ended = True
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[int]:
         total = key.rng().randrange(50, 5000) * 2 + (key.split == "eval")
         prompt = f"Write {total} as a sum of three different numbers above 1, as in 2+3+4."
         return Task(key, prompt, total)
 
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        numbers = [parse_integer(n, max_digits=6) for n in rollout.text[:60].strip().split("+")]
+    def accepts(self, right: int, text: str) -> bool:
+        numbers = [parse_integer(n, max_digits=6) for n in text[:60].strip().split("+")]
         whole = [n for n in numbers if n is not None and n > 1]
-        right = len(numbers) == len(set(whole)) == 3 and sum(whole) == task.data
-        right = right and len(rollout.text) <= 60
-        return Verdict(
-            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:60]
-        )
+        sums_up = len(numbers) == len(set(whole)) == 3 and sum(whole) == right
+        return sums_up and len(text) <= 60
 
-    def reference(self, task: Task[int]) -> str:
-        return f"2+3+{task.data - 5}"
+    def written(self, right: int) -> str:
+        return f"2+3+{right - 5}"
 
 
 @honest("composed and decomposed accents are the same text")
@@ -414,8 +375,8 @@ class StrictNumbers(Consonants):
         value = parse_json(text, max_chars=500)
         return value is not None and json.dumps(value.value) == json.dumps(right)
 
-    def reference(self, task: Task[Any]) -> str:
-        return json.dumps(task.data)
+    def written(self, right: Any) -> str:
+        return json.dumps(right)
 
 
 def _alike(request: JudgeRequest) -> float:
@@ -426,13 +387,12 @@ def _alike(request: JudgeRequest) -> float:
 
 @honest(
     "a judge scores what is filled in, and the prompt holds the text around the gap",
-    build=lambda: FillsTheGap(None, Services(judges={"default": FakeJudge(_alike)})),
+    build=judged_by(_alike),
 )
-class FillsTheGap(Environment[str]):
+class FillsTheGap(Marked):
     """One of five words is left out; it is told by the ones around it."""
 
-    needs = frozenset({"judge"})
-    levels = False
+    answer_in_prompt = False
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()
@@ -442,30 +402,12 @@ class FillsTheGap(Environment[str]):
         shown = " ".join("___" if n == gap else str(number) for n, number in enumerate(numbers))
         return Task(key, f"Fill the gap: {shown}", str(numbers[gap]))
 
-    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        request = JudgeRequest(rollout.text, reference=task.data)
-        (judgement,) = await self.services.judge().judge([request])
-        if judgement.error:
-            return Verdict.failed(judgement.error)
-        return Verdict(
-            {"reward": Reward(judgement.score)},
-            passed=judgement.score > 0.9,
-            answer=rollout.text.strip()[:90],
-        )
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
 
 @honest("groups are judged together: the reward is relative to nobody, the call is one")
 class JudgesGroups(Consonants):
     async def verify_batch(self, groups: Sequence[Any]) -> list[list[Verdict]]:
         return [
-            [
-                self.judged(self.accepts(group.task.data, rollout.text), rollout.text)
-                for rollout in group.rollouts
-            ]
-            for group in groups
+            [self.verify(group.task, rollout) for rollout in group.rollouts] for group in groups
         ]
 
 
@@ -488,10 +430,9 @@ class SeveralLines(PlainSum):
 
 
 @honest("the right answer is empty brackets now and then, since nothing fits")
-class NothingFits(Environment[tuple[int, ...]]):
+class NothingFits(Compared):
     levels = False
     answer_in_prompt = True
-    timeout_seconds = 2.0
 
     def task(self, key: TaskKey) -> Task[tuple[int, ...]]:
         rng = key.rng()
@@ -500,15 +441,12 @@ class NothingFits(Environment[tuple[int, ...]]):
         prompt = f"Which of {numbers} are multiples of seven? Reply with a JSON list, in order."
         return Task(key, prompt, right)
 
-    def verify(self, task: Task[tuple[int, ...]], rollout: Rollout) -> Verdict:
-        value = parse_json(rollout.text, max_chars=300)
-        right = value is not None and json.dumps(value.value) == json.dumps(list(task.data))
-        return Verdict(
-            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
-        )
+    def accepts(self, right: tuple[int, ...], text: str) -> bool:
+        value = parse_json(text, max_chars=300)
+        return value is not None and json.dumps(value.value) == self.written(right)
 
-    def reference(self, task: Task[tuple[int, ...]]) -> str:
-        return json.dumps(task.data)
+    def written(self, right: tuple[int, ...]) -> str:
+        return json.dumps(right)
 
 
 @honest("a log of verdicts is wanted, and the check of files is waived with the reason")

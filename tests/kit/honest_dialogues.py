@@ -6,29 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from bases import WEIGHTS, Hunt, Scales, Sure
-from catalogue import honest
-from faults_dataset import REWARDS, ROWS
+from catalogue import honest, variant
+from faults_dataset import REWARDS, Rows
 
-from grpo_core import Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
-from grpo_env_dataset.env import Dataset, DatasetConfig
 
 Turns = Sequence[Message]
 
 
-@honest("the sound base: a dialogue of several turns")
-class SoundHunt(Hunt):
-    pass
-
-
-@honest("the sound base: a dialogue of two turns, of which the last counts")
-class SoundSure(Sure):
-    pass
-
-
-@honest("the sound base: a task with a tool")
-class SoundScales(Scales):
-    pass
+for name, base, what in (
+    ("SoundHunt", Hunt, "a dialogue of several turns"),
+    ("SoundSure", Sure, "a dialogue of two turns, of which the last counts"),
+    ("SoundScales", Scales, "a task with a tool"),
+):
+    honest(f"the sound base: {what}")(variant(__name__, name, base))
 
 
 @honest("all prompts are alike, and earlier guesses lower the reward, as in the example")
@@ -144,10 +136,9 @@ class AnyTurnCounts(Hunt):
             return None
         return await super().reply(task, messages)
 
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+    def found(self, task: Task[int], rollout: Rollout) -> bool:
         said = [self.guessed(m.content) for m in rollout.messages if m.role == "assistant"]
-        found = task.data in said
-        return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
+        return task.data in said
 
 
 @honest("replies vary, by a generator of the task's key")
@@ -227,23 +218,13 @@ class OwnCalculator(Scales):
         return (self.weigh, multiply)
 
 
-class _Rows(Dataset):
-    settings: Any = DatasetConfig(path=str(ROWS))
-
-    def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        super().__init__(self.settings if config is None else config, services)
-
-
-@honest("rows with a number as their answer")
-class RowsByNumber(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward="number")
-
-
-@honest("rows with the same text as their answer, whatever its case")
-class RowsByText(_Rows):
-    settings = DatasetConfig(path=str(ROWS))
-
-
-@honest("rows with a reward function of the user's that is strict")
-class RowsByFunction(_Rows):
-    settings = DatasetConfig(path=str(ROWS), reward=f"{REWARDS}:in_tags")
+for name, why, settings in (
+    ("RowsByNumber", "rows with a number as their answer", {"reward": "number"}),
+    ("RowsByText", "rows with the same text as their answer, whatever its case", {}),
+    (
+        "RowsByFunction",
+        "rows with a reward function of the user's that is strict",
+        {"reward": f"{REWARDS}:in_tags"},
+    ),
+):
+    honest(why)(variant(__name__, name, Rows, settings=settings))

@@ -18,7 +18,7 @@ class SoundWalks(Walks):
     pass
 
 
-@honest("a session of a sandbox", build=lambda: with_cupboards(SoundCupboards)())
+@honest("a session of a sandbox", build=with_cupboards)
 class SoundCupboards(Shelves):
     pass
 

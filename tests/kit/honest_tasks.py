@@ -7,40 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from bases import Consonants, JsonTotals, LargestOption, ListedProducts, PlainSum, TaggedSum
-from catalogue import honest
+from bases import (
+    Compared,
+    Consonants,
+    JsonTotals,
+    LargestOption,
+    ListedProducts,
+    PlainSum,
+    TaggedSum,
+)
+from catalogue import honest, variant
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Message, Rollout, Task, TaskKey, Verdict
 
-
-@honest("the sound base: a sum in tags")
-class SoundTaggedSum(TaggedSum):
-    pass
-
-
-@honest("the sound base: a plain number")
-class SoundPlainSum(PlainSum):
-    pass
-
-
-@honest("the sound base: a word")
-class SoundConsonants(Consonants):
-    pass
-
-
-@honest("the sound base: a multiple choice")
-class SoundChoice(LargestOption):
-    pass
-
-
-@honest("the sound base: a JSON object")
-class SoundJson(JsonTotals):
-    pass
-
-
-@honest("the sound base: a list with an end")
-class SoundList(ListedProducts):
-    pass
+for name, base, what in (
+    ("SoundTaggedSum", TaggedSum, "a sum in tags"),
+    ("SoundPlainSum", PlainSum, "a plain number"),
+    ("SoundConsonants", Consonants, "a word"),
+    ("SoundChoice", LargestOption, "a multiple choice"),
+    ("SoundJson", JsonTotals, "a JSON object"),
+    ("SoundList", ListedProducts, "a list with an end"),
+):
+    honest(f"the sound base: {what}")(variant(__name__, name, base))
 
 
 @honest("harder tasks have fewer hints, so they are shorter")
@@ -59,24 +47,20 @@ class FewerHints(PlainSum):
         return replace(task, prompt=" ".join([str(task.prompt), *shown]))
 
 
+_DIGITS = [(a, b) for a in range(1, 10) for b in range(1, 10)]
+
+
 @honest("what is harder is hidden in the numbers: more carries, no more digits")
 class MoreCarries(PlainSum):
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
         carries = 5 * key.level
         while True:
-            pairs = []
-            for place in range(5):
-                least = 10 if place < round(carries) else 0
-                pairs.append(
-                    rng.choice(
-                        [
-                            (a, b)
-                            for a in range(1, 10)
-                            for b in range(1, 10)
-                            if (a + b >= 10) == bool(least)
-                        ]
-                    )
+            pairs = [
+                rng.choice(
+                    [(a, b) for a, b in _DIGITS if (a + b >= 10) == (place < round(carries))]
                 )
+                for place in range(5)
+            ]
             one = int("".join(str(a) for a, _ in reversed(pairs)))
             two = int("".join(str(b) for _, b in reversed(pairs)))
             if (one % 10 == 7) == (key.split == "eval"):
@@ -170,10 +154,9 @@ class DatesFromTheKey(PlainSum):
 
 
 @honest("held-out tasks share their form and half of their words with training tasks")
-class SharedForm(Environment[int]):
+class SharedForm(Compared):
     """Ages in a family; held out are the families with a younger sister."""
 
-    timeout_seconds = 2.0
     names: ClassVar[Mapping[str, Sequence[str]]] = {
         "train": ("Ana", "Bo", "Cy", "Di", "Ed", "Fay"),
         "eval": ("Gus", "Hal", "Ivy", "Jo"),
@@ -189,14 +172,6 @@ class SharedForm(Environment[int]):
             right += years[step % 2] * (1 + step)
             text += f"Then {years[step % 2] * (1 + step)} years pass. "
         return Task(key, f"{text}How old is {people[0]}, whose friend is {people[1]}?", right)
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        text = rollout.text.strip()
-        right = text == str(task.data)
-        return Verdict({"reward": Reward(float(right))}, passed=right, answer=text[:50])
-
-    def reference(self, task: Task[int]) -> str:
-        return str(task.data)
 
 
 @honest("data that are a class of its own, with an equality")
