@@ -10,17 +10,16 @@ import pytest
 
 pytest.importorskip("mujoco")
 
-from grpo_env_besiege.levels import LEVELS, Goal, Level, Place
+from grpo_env_besiege.levels import LEVELS, Goal, Place
 from grpo_env_besiege.machines import MACHINES, PAPER_CAR, PAPER_CATAPULT, tree
 from grpo_env_besiege.measure import measure
 from grpo_env_besiege.physics import DEFAULT
 from grpo_env_besiege.score import along, score, unfit
 from grpo_env_besiege.simulation import simulate
 from grpo_env_besiege.trajectory import Flight, Frame, Pose, Trajectory
-from grpo_env_besiege.tree import Tree
-from grpo_env_besiege.validity import Machine, check_tree
 
-ROAD, FIELD = LEVELS["car/road"], LEVELS["catapult/field"]
+from .besiege import CROSS, FIELD, ROAD, machine
+
 STILL = (1.0, 0.0, 0.0, 0.0)
 THROWER = tree((63, 0, 0), (30, 1, 7), (36, 2, 0))
 
@@ -47,11 +46,8 @@ def thrown(
     landed: float | None = 2.0,
 ) -> Trajectory:
     """A boulder that flies from one place to another, and where the machine is by then."""
-    frames = (
-        frame(0, boulder=start),
-        frame(2, boulder=at, root=root, centre=centre),
-        frame(5, boulder=at, root=root, centre=centre),
-    )
+    there = {"boulder": at, "root": root, "centre": centre}
+    frames = (frame(0, boulder=start), frame(2, **there), frame(5, **there))
     return Trajectory(THROWER, frames, Flight(top, landed, at, centre))
 
 
@@ -64,35 +60,20 @@ def driven(*places: Place, root: Place | None = None, **more: Any) -> Trajectory
     return Trajectory(PAPER_CAR[:4], frames)
 
 
-def machine(built: Tree) -> Machine:
-    checked = check_tree(built)
-    assert checked.valid, list(map(str, checked.faults))
-    assert checked.machine is not None
-    return checked.machine
-
-
 # What is paid
 
 
 def test_a_car_is_paid_by_its_signed_way_and_by_the_code_by_any_way() -> None:
-    ahead, back, aside = (
-        driven((0, 1, 0), place) for place in ((0, 1, 30), (0, 1, -30), (30, 1, 0))
-    )
-    assert [score(run, ROAD).value for run in (ahead, back, aside)] == [30, 0, 0]
-    assert score(back, ROAD).distance == -30
-    assert [score(run, ROAD, "code").value for run in (ahead, back, aside)] == [30, 30, 30]
+    runs = [driven((0, 1, 0), place) for place in ((0, 1, 30), (0, 1, -30), (30, 1, 0))]
+    assert [score(run, ROAD).value for run in runs] == [30, 0, 0]
+    assert score(runs[1], ROAD).distance == -30
+    assert [score(run, ROAD, "code").value for run in runs] == [30, 30, 30]
 
 
 def test_on_a_bend_the_way_along_the_road_counts() -> None:
     path = ((0.0, 0.0), (0.0, 22.0), (70.0, 22.0), (70.0, 82.0))
-    places = {
-        (0, 0, -5): -5,
-        (3, 0, 10): 10,
-        (0, 0, 22): 22,
-        (40, 0, 25): 62,
-        (70, 0, 40): 110,
-        (70, 0, 90): 160,
-    }
+    places = {(0, 0, -5): -5, (3, 0, 10): 10, (0, 0, 22): 22}
+    places |= {(40, 0, 25): 62, (70, 0, 40): 110, (70, 0, 90): 160}
     assert {place: along(path, place) for place in places} == pytest.approx(places)
     assert LEVELS["car/curves"].path == path
 
@@ -130,10 +111,10 @@ def test_what_happens_behind_the_landing_does_not_count() -> None:
 
 def test_with_a_goal_reaching_it_is_one_and_coming_nearer_up_to_a_half() -> None:
     ring = replace(FIELD, goal=Goal("ring", (0, 0, 20), 2))
-    hit, half, miss = (thrown(start=(0, 2, 0), top=6, at=(0, 1, z)) for z in (19, 9, 40))
-    assert [score(run, ring).value for run in (hit, half, miss)] == pytest.approx([1, 0.25, 0])
-    assert [score(run, ring, "code").value for run in (hit, half, miss)] == [1, 0, 0]
-    assert [score(run, ring).won for run in (hit, half, miss)] == [True, False, False]
+    runs = [thrown(start=(0, 2, 0), top=6, at=(0, 1, z)) for z in (19, 9, 40)]
+    assert [score(run, ring).value for run in runs] == pytest.approx([1, 0.25, 0])
+    assert [score(run, ring, "code").value for run in runs] == [1, 0, 0]
+    assert [score(run, ring).won for run in runs] == [True, False, False]
 
 
 def test_a_hoop_has_to_be_flown_through_forwards() -> None:
@@ -145,13 +126,12 @@ def test_a_hoop_has_to_be_flown_through_forwards() -> None:
 
 
 def test_a_delivery_is_won_when_the_ball_is_in_the_zone() -> None:
-    level = LEVELS["delivery/push"]
-    assert level.goal is not None
-    start, end = (0.0, 1.5, 12.0), (0.0, 1.5, 38.0)
-    car = replace(driven((0, 1, 0), (0, 1, 30)), frames=(frame(0, load=start), frame(5, load=end)))
-    halfway = replace(car, frames=(frame(0, load=start), frame(5, load=(0.0, 1.5, 24.0))))
-    assert (score(car, level).value, score(halfway, level).value) == (1, pytest.approx(0.25))
-    assert (score(car, level, "code").value, score(halfway, level, "code").value) == (1, 0)
+    level, start = LEVELS["delivery/push"], frame(0, load=(0.0, 1.5, 12.0))
+    runs = [
+        Trajectory(PAPER_CAR[:4], (start, frame(5, load=(0.0, 1.5, end)))) for end in (38.0, 24.0)
+    ]
+    assert [score(run, level).value for run in runs] == [1, pytest.approx(0.25)]
+    assert [score(run, level, "code").value for run in runs] == [1, 0]
 
 
 # What is not
@@ -173,10 +153,8 @@ def test_a_root_that_is_thrown_off_takes_no_car_with_it() -> None:
     shot = driven((0, 1, 0), (0, 1, 2), root=(0, 1, 50))
     assert score(shot, ROAD).value == 2
     apart = driven((0, 1, 0), (0, 1, 20), held=0.4)
-    assert score(apart, ROAD).value == 0
-    assert score(apart, ROAD).reasons == (
-        "only 40% of the machine's mass still holds together with the root",
-    )
+    reason = "only 40% of the machine's mass still holds together with the root"
+    assert (score(apart, ROAD).value, score(apart, ROAD).reasons) == (0, (reason,))
 
 
 def test_a_catapult_has_exactly_one_boulder() -> None:
@@ -218,21 +196,16 @@ def test_what_pays_only_in_coarse_steps_is_not_paid() -> None:
 
 @pytest.mark.parametrize("inside", [36, 63, 2])
 def test_what_is_built_into_a_container_gains_nothing_from_overlapping_it(inside: int) -> None:
-    cross = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
-    found = simulate(
-        machine(tree(*cross, (30, 0, 4), (inside, 5, 0))),
-        FIELD,
-        physics=replace(DEFAULT, wheel_speed=0, spin_speed=0),
-    )
+    still = replace(DEFAULT, wheel_speed=0, spin_speed=0)
+    found = simulate(machine(tree(*CROSS, (30, 0, 4), (inside, 5, 0))), FIELD, physics=still)
     assert found.fault is None
-    for number, before in enumerate(found.frames[0].blocks):
-        assert math.dist(before.middle, found.frames[-1].blocks[number].middle) < 0.1
+    for before, after in zip(found.frames[0].blocks, found.frames[-1].blocks, strict=True):
+        assert math.dist(before.middle, after.middle) < 0.1
     assert found.frames[0].blocks[0].middle[1] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_machine_that_the_level_forbids_is_not_simulated() -> None:
-    level: Level = replace(ROAD, allowed=frozenset({"0", "1"}))
-    found = measure(machine(PAPER_CAR), level)
+    found = measure(machine(PAPER_CAR), replace(ROAD, allowed=frozenset({"0", "1"})))
     assert found.trajectory.frames == ()
     blocks = [reason.split(":")[0] for reason in found.score.reasons]
     assert blocks == [f"block {number}" for number in (3, 4, 5, 6)]

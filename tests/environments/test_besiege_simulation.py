@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -21,33 +20,19 @@ pytest.importorskip("mujoco")
 
 from grpo_env_besiege.blocks import BLOCKS
 from grpo_env_besiege.growing import grow
-from grpo_env_besiege.levels import LEVELS, Level, Roller
+from grpo_env_besiege.levels import LEVELS, Roller
 from grpo_env_besiege.machines import MACHINES, PAPER_CAR, PAPER_CATAPULT, tree
 from grpo_env_besiege.measure import measure
 from grpo_env_besiege.physics import DEFAULT, Physics
 from grpo_env_besiege.score import score
 from grpo_env_besiege.simulation import simulate
 from grpo_env_besiege.trajectory import Frame, Pose, Trajectory
-from grpo_env_besiege.tree import Tree
-from grpo_env_besiege.validity import Machine, check_tree
 
-ROAD, FIELD = LEVELS["car/road"], LEVELS["catapult/field"]
-CROSS = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
-TOP = len(CROSS) + 1
-"""The number of the first block that stands on the root of a cross."""
+from .besiege import CROSS, FIELD, ROAD, machine
 
 
-def machine(built: Tree) -> Machine:
-    checked = check_tree(built)
-    assert checked.valid, list(map(str, checked.faults))
-    assert checked.machine is not None
-    return checked.machine
-
-
-def run(
-    *blocks: tuple[str | int, ...], level: Level = FIELD, physics: Physics = DEFAULT
-) -> Trajectory:
-    found = simulate(machine(tree(*blocks)), level, physics=physics)
+def run(*blocks: tuple[str | int, ...], physics: Physics = DEFAULT) -> Trajectory:
+    found = simulate(machine(tree(*blocks)), FIELD, physics=physics)
     assert found.fault is None
     return found
 
@@ -94,12 +79,8 @@ def test_wheels_drive_as_their_facing_says(side: int, other: int, way: tuple[int
 
 
 def test_the_torque_of_a_rotating_block_turns_its_parent_the_other_way() -> None:
-    found = run(
-        (22, 0, 4),
-        (63, 1, 1),
-        (63, 1, 2),
-        physics=replace(DEFAULT, ground_friction=0.02, block_friction=0.02),
-    )
+    smooth = replace(DEFAULT, ground_friction=0.02, block_friction=0.02)
+    found = run((22, 0, 4), (63, 1, 1), (63, 1, 2), physics=smooth)
     arm, root = pose(found, 2, 1).turn, pose(found, 0, 1).turn
     assert abs(root[2]) > 0.05
     assert arm[2] * root[2] < 0
@@ -134,12 +115,9 @@ def test_steering_blocks_hold_still_because_nobody_steers() -> None:
 
 
 def test_a_suspension_gives_way_under_load() -> None:
-    light, heavy = (
-        run(*CROSS, (16, 0, 4), (15, 5, 0)),
-        run(*CROSS, (16, 0, 4), (35, 5, 0), (35, 6, 0)),
-    )
-    sunk = [placed - pose(found, 6).middle[1] for found, placed in ((light, 3.5), (heavy, 3.5))]
-    assert sunk[1] > sunk[0] + 0.05
+    light = run(*CROSS, (16, 0, 4), (15, 5, 0))
+    heavy = run(*CROSS, (16, 0, 4), (35, 5, 0), (35, 6, 0))
+    assert pose(light, 6).middle[1] > pose(heavy, 6).middle[1] + 0.05
 
 
 def test_pistons_move_by_their_stroke_once_there_is_power() -> None:
@@ -177,10 +155,11 @@ def test_a_boulder_lies_in_its_container_until_it_is_thrown() -> None:
 
 
 def test_ballast_slows_a_machine_down() -> None:
-    def way(name: str) -> float:
-        return simulate(machine(MACHINES[name]), ROAD).frames[5].centre[2]
-
-    assert way("heavy car") < way("paper car") - 0.2
+    heavy, plain = (
+        simulate(machine(MACHINES[name]), ROAD).frames[5].centre[2]
+        for name in ("heavy car", "paper car")
+    )
+    assert heavy < plain - 0.2
 
 
 def test_the_published_examples_land_in_the_published_range() -> None:
@@ -203,11 +182,8 @@ def test_every_level_runs_for_its_time(name: str) -> None:
 
 
 def test_the_difficulty_orders_the_levels_of_a_family() -> None:
-    families: Mapping[str, list[float]] = {
-        family: [level.difficulty for level in LEVELS.values() if level.family == family]
-        for family in ("car", "catapult", "delivery")
-    }
-    for values in families.values():
+    for family in ("car", "catapult", "delivery"):
+        values = [level.difficulty for level in LEVELS.values() if level.family == family]
         assert (values[0], values[-1], values) == (0, 1, sorted(set(values)))
 
 
@@ -250,16 +226,13 @@ def test_the_wind_takes_a_boulder_back() -> None:
         simulate(machine(MACHINES["rotor catapult"]), LEVELS[f"catapult/{name}"])
         for name in ("fence", "wind")
     )
-    assert still.flight is not None
-    assert windy.flight is not None
-    assert windy.flight.at[2] < still.flight.at[2] - 2
+    assert windy.flight.at[2] < still.flight.at[2] - 2  # type: ignore[union-attr]
 
 
 def test_a_car_pushes_the_ball_into_the_goal() -> None:
-    assert score(simulate(machine(PAPER_CAR), LEVELS["delivery/push"]), LEVELS["delivery/push"]).won
-    sled = score(
-        simulate(machine(MACHINES["sled"]), LEVELS["delivery/push"]), LEVELS["delivery/push"]
-    )
+    level = LEVELS["delivery/push"]
+    assert score(simulate(machine(PAPER_CAR), level), level).won
+    sled = score(simulate(machine(MACHINES["sled"]), level), level)
     assert (sled.won, sled.value) == (False, pytest.approx(0, abs=0.02))
 
 
@@ -281,9 +254,10 @@ def test_a_run_is_the_same_to_the_bit_on_repeat_in_any_order_and_in_another_proc
     first = fingerprint(names)
     fingerprint(names[::-1])
     assert fingerprint(names) == first
-    code = "import sys; sys.path[:0] = sys.argv[1:2]; from test_besiege_simulation import fingerprint; print(fingerprint(sys.argv[2:]))"
-    command = [sys.executable, "-c", code, str(Path(__file__).parent), *names]
-    assert subprocess.check_output(command, text=True, timeout=60).strip() == first
+    code = f"from {__name__} import fingerprint; print(fingerprint({names}))"
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
+    assert subprocess.check_output(command, text=True, timeout=60, cwd=root).strip() == first
 
 
 # What goes wrong
@@ -297,9 +271,7 @@ def test_a_run_that_blows_up_is_a_fault_and_leaves_no_log_behind(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = simulate(machine(PAPER_CATAPULT), FIELD, physics=Physics(**wild))  # type: ignore[arg-type]
-    assert found.fault is not None
-    assert found.fault.startswith("it blew up after 0.2 s")
-    assert score(found, FIELD).value == 0
+    assert (found.fault or "").startswith("it blew up after 0.2 s")
     assert score(found, FIELD).reasons == (found.fault,)
     assert list(tmp_path.iterdir()) == []
 
@@ -311,16 +283,11 @@ def test_any_valid_machine_of_any_blocks_can_be_simulated() -> None:
     rng = random.Random(7)
     for _ in range(300):
         built = grow(rng, size=rng.randint(1, 16), types=rng.sample(sorted(BLOCKS), 8))
-        found = simulate(
-            machine(built), level, physics=replace(DEFAULT, breakable=rng.random() < 0.3)
-        )
+        physics = replace(DEFAULT, breakable=rng.random() < 0.3)
+        found = simulate(machine(built), level, physics=physics)
         if found.fault is None:
-            assert all(
-                math.isfinite(value)
-                for frame in found.frames
-                for block in frame.blocks
-                for value in (*block.middle, *block.turn)
-            )
+            blocks = [block for frame in found.frames for block in frame.blocks]
+            assert all(math.isfinite(value) for one in blocks for value in (*one.middle, *one.turn))
 
 
 def test_with_breakage_an_overloaded_mount_comes_off_and_a_strong_one_holds() -> None:
