@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import combinations
-from typing import Any
+from collections import Counter
+from itertools import combinations, product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,12 +15,7 @@ from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing
 from grpo_env_besiege.geometry import bounds, ground_shift, place, turn
 from grpo_env_besiege.machines import PAPER_CAR, PAPER_CATAPULT, tree
 from grpo_env_besiege.tree import MachineFault, Tree
-from grpo_env_besiege.validity import CheckedMachine, Machine, check, check_tree
-
-
-def machine(checked: CheckedMachine) -> Machine:
-    assert checked.machine is not None
-    return checked.machine
+from grpo_env_besiege.validity import CheckedMachine, check, check_tree
 
 
 def metres(values: Any) -> list[float]:
@@ -51,29 +47,28 @@ def test_the_papers_machines_are_valid_and_have_the_published_size() -> None:
     assert size(catapult) == [7.0, 4.9, 11.0]
     assert size(car) == [2.0, 2.0, 6.0]
     # The catapult's published height, 9.45, reaches down to the world's origin, 5.05 below the root, where the original keeps bands.
-    top = bounds(machine(catapult).placed)[1][1] / 100
+    top = bounds(place(PAPER_CATAPULT))[1][1] / 100
     assert top + 5.05 == pytest.approx(9.45)
 
 
 def size(checked: CheckedMachine) -> list[float]:
-    low, high = bounds(machine(checked).placed)
+    assert checked.machine is not None
+    low, high = bounds(checked.machine.placed)
     return metres(b - a for a, b in zip(low, high, strict=True))
 
 
 def test_on_the_ground_the_lowest_corner_is_half_a_metre_up_and_the_box_is_centred() -> None:
-    shift = ground_shift(place(PAPER_CATAPULT))
-    low, high = bounds(place(PAPER_CATAPULT))
+    placed = place(PAPER_CATAPULT)
+    shift, (low, high) = ground_shift(placed), bounds(placed)
     assert low[1] + shift[1] == 50
     assert [low[axis] + shift[axis] + high[axis] + shift[axis] for axis in (0, 2)] == [0, 0]
 
 
 @pytest.mark.parametrize("facing", TURNED)
 def test_a_facing_turns_a_block_the_shortest_way(facing: Facing) -> None:
-    for own in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
-        assert (
-            list(turn(own, facing))
-            == (shortest_turn(np.array(AXES[facing])) @ np.array(own)).round().tolist()
-        )
+    turned = shortest_turn(np.array(AXES[facing])).round()
+    for axis, own in enumerate(((1, 0, 0), (0, 1, 0), (0, 0, 1))):
+        assert list(turn(own, facing)) == turned[:, axis].tolist()
 
 
 @pytest.mark.parametrize(
@@ -97,10 +92,8 @@ def test_a_machine_may_be_as_large_as_the_limit_and_no_larger() -> None:
     assert check_tree(tree(*logs, (15, 5, 0))).valid
     up = [(63, 0, 4), (63, 1, 0)]
     assert check_tree(tree(*up, (1, 2, 0))).valid
-    assert (
-        str(check_tree(tree(*up, (63, 2, 0))).faults[0])
-        == "the machine is 10 high (y); at most 9.5 is allowed"
-    )
+    fault = check_tree(tree(*up, (63, 2, 0))).faults[0]
+    assert str(fault) == "the machine is 10 high (y); at most 9.5 is allowed"
 
 
 def test_what_touches_does_not_overlap() -> None:
@@ -181,19 +174,19 @@ def own_normal(kind: str, point: tuple[float, float, float]) -> Any:
     return np.array([np.sign(x), np.sign(y), 0.0])
 
 
+class Placed(NamedTuple):
+    kind: str
+    parent: int
+    middle: Any
+    turn: Any
+
+
 def slow_check(entries: Any) -> bool:
-    middles: list[Any] = []
-    turns: list[Any] = []
-    kinds: list[str] = []
-    parents: list[int] = []
+    blocks: list[Placed] = []
     for number, entry in enumerate(entries):
-        entry = dict(entry)
-        if (
-            "type" in entry and "id" in entry and not any("bp_id" in key for key in entry)
-        ):  # the paper's names
-            entry = {"id": entry.pop("type"), "order_id": entry.pop("id")} | {
-                key.replace("face_id", "bp_id"): entry[key] for key in entry
-            }
+        if "type" in entry and "id" in entry and not any("bp_id" in key for key in entry):
+            names = {"type": "id", "id": "order_id"}  # those of the paper
+            entry = {names.get(k, k.replace("face_id", "bp_id")): v for k, v in entry.items()}
         linear = set(entry) == {"id", "order_id", "parent_a", "bp_id_a", "parent_b", "bp_id_b"}
         if not linear and set(entry) != {"id", "order_id", "parent", "bp_id"}:
             return False
@@ -202,84 +195,57 @@ def slow_check(entries: Any) -> bool:
         except (TypeError, ValueError):
             return False
         kind = str(entry["id"])
-        if kind not in SIZES and kind not in LINEAR:
+        if kind not in (LINEAR if linear else SIZES) or numbers["order_id"] != number:
             return False
-        if numbers["order_id"] != number or linear != (kind in LINEAR):
-            return False
+        ends = [
+            (numbers[f"parent{x}"], numbers[f"bp_id{x}"])
+            for x in (("_a", "_b") if linear else ("",))
+        ]
         if number == 0:
-            if kind != "0" or numbers["parent"] != -1 or numbers["bp_id"] != -1:
+            if kind != "0" or ends != [(-1, -1)]:
                 return False
-            at, facing = np.zeros(3), np.eye(3)
-        else:
-            ends = (
-                [("parent_a", "bp_id_a"), ("parent_b", "bp_id_b")]
-                if linear
-                else [("parent", "bp_id")]
-            )
-            for parent_key, point_key in ends:
-                parent, point = numbers[parent_key], numbers[point_key]
-                if not 0 <= parent < number or not 0 <= point < len(ATTACH[kinds[parent]]):
-                    return False
-            parent, point = numbers[ends[0][0]], numbers[ends[0][1]]
-            offset = np.array(ATTACH[kinds[parent]][point], dtype=float)
-            at = middles[parent] + turns[parent] @ offset
-            facing = shortest_turn(
-                turns[parent] @ own_normal(kinds[parent], ATTACH[kinds[parent]][point])
-            )
-        middles.append(at)
-        turns.append(facing)
-        kinds.append(kind)
-        parents.append(-1 if linear else numbers["parent"])
-    return fits(kinds, parents, middles, turns)
+            blocks.append(Placed(kind, -1, np.zeros(3), np.eye(3)))
+            continue
+        for parent, point in ends:
+            if not 0 <= parent < number or not 0 <= point < len(ATTACH[blocks[parent].kind]):
+                return False
+        parent, point = ends[0]
+        above, offset = blocks[parent], ATTACH[blocks[parent].kind][point]
+        facing = shortest_turn(above.turn @ own_normal(above.kind, offset))
+        at = above.middle + above.turn @ np.array(offset, dtype=float)
+        blocks.append(Placed(kind, -1 if linear else parent, at, facing))
+    return fits(blocks)
 
 
-def fits(kinds: list[str], parents: list[int], middles: list[Any], turns: list[Any]) -> bool:
+def fits(blocks: list[Placed]) -> bool:
     boxes = {}
-    for number, kind in enumerate(kinds):
-        if kind not in LINEAR:
-            x, y, z = SIZES[kind]
-            back = -z / 2 if kind == "0" else 0.0
-            corners = [
-                np.array([i * x / 2, j * y / 2, back + k * z])
-                for i in (-1, 1)
-                for j in (-1, 1)
-                for k in (0, 1)
-            ]
-            boxes[number] = np.round(
-                [
-                    np.array([0, 5.05, 0]) + middles[number] + turns[number] @ corner
-                    for corner in corners
-                ],
-                2,
-            )
-    everything = np.vstack(list(boxes.values()))
-    width, height, length = np.round(everything.max(axis=0) - everything.min(axis=0), 2)
+    for number, block in enumerate(blocks):
+        if block.kind not in LINEAR:
+            x, y, z = SIZES[block.kind]
+            back = -z / 2 if block.kind == "0" else 0.0
+            sides = (-x / 2, x / 2), (-y / 2, y / 2), (back, back + z)
+            turned = [block.turn @ np.array(corner) for corner in product(*sides)]
+            corners = np.round(np.array([0, 5.05, 0]) + block.middle + np.array(turned), 2)
+            boxes[number] = corners.min(axis=0), corners.max(axis=0)
+    low, high = (np.array(corners) for corners in zip(*boxes.values(), strict=True))
+    width, height, length = np.round(high.max(axis=0) - low.min(axis=0), 2)
     if width > 17 or length > 17 or height > 9.5:
         return False
     for a, b in combinations(boxes, 2):
-        low, high = (
-            np.maximum(boxes[a].min(axis=0), boxes[b].min(axis=0)),
-            np.minimum(boxes[a].max(axis=0), boxes[b].max(axis=0)),
-        )
-        if bool((low < high).all()) and not (kinds[a] == "30" and parents[b] == a):
+        (low_a, high_a), (low_b, high_b) = boxes[a], boxes[b]
+        overlap = bool((np.maximum(low_a, low_b) < np.minimum(high_a, high_b)).all())
+        if overlap and not (blocks[a].kind == "30" and blocks[b].parent == a):
             return False
     return True
 
 
 def some_entries(rng: random.Random) -> list[dict[str, Any]]:
     """Mostly a tree that grows as trees do, some of them with long logs, some with one thing wrong."""
-    kinds = rng.choice(
-        [
-            ["63", "63", "63", "1"],
-            list(SIZES) + list(LINEAR),
-            ["15", "2", "30", "36", "63", "9"],
-            ["1", "46", "22", "16"],
-        ]
-    )
+    kinds = rng.choice(["63 63 63 1", " ".join([*SIZES, *LINEAR]), "15 2 30 36 63 9", "1 46 22 16"])
     found: list[dict[str, Any]] = [{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]
     kept, straight = ["0"], rng.random() < 0.2
     for number in range(1, rng.randint(1, 9)):
-        kind = rng.choice([kind for kind in kinds if kind != "0"] or ["15"])
+        kind = rng.choice([kind for kind in kinds.split() if kind != "0"])
         open_ones = [place for place, above in enumerate(kept) if ATTACH[above]]
         ends = [
             (parent, rng.randrange(len(ATTACH[kept[parent]])))
@@ -288,15 +254,12 @@ def some_entries(rng: random.Random) -> list[dict[str, Any]]:
         if straight and ATTACH[kept[-1]]:
             kind, ends = "63", [(number - 1, 0)] * 2
         entry: dict[str, Any] = {"id": rng.choice([kind, int(kind)]), "order_id": number}
+        (parent, point), (other, its_point) = ends
         if kind in LINEAR:
-            entry |= {
-                "parent_a": ends[0][0],
-                "bp_id_a": ends[0][1],
-                "parent_b": ends[1][0],
-                "bp_id_b": ends[1][1],
-            }
+            entry |= {"parent_a": parent, "bp_id_a": point}
+            entry |= {"parent_b": other, "bp_id_b": its_point}
         else:
-            entry |= {"parent": ends[0][0], "bp_id": rng.choice([ends[0][1], str(ends[0][1])])}
+            entry |= {"parent": parent, "bp_id": rng.choice([point, str(point)])}
         found.append(entry)
         kept.append(kind)
     if rng.random() < 0.25:
@@ -311,11 +274,8 @@ def spoil(rng: random.Random, entry: dict[str, Any], count: int) -> None:
     if rng.random() < 0.2:
         entry[rng.choice(["scale", "parent_a", "type"])] = entry.pop(key)
     else:
-        entry[key] = rng.choice(
-            ["404", 99, None, "36", 15]
-            if key == "id"
-            else [-2, -1, 0, 1, 3, 6, 9, 13, count, "two", "9", None, [1]]
-        )
+        kinds, numbers = ["404", 99, None, "36", 15], [-2, -1, 0, 1, 3, 6, 9, 13, count]
+        entry[key] = rng.choice(kinds if key == "id" else [*numbers, "two", "9", None, [1]])
 
 
 def in_the_papers_names(entry: dict[str, Any]) -> dict[str, Any]:
@@ -326,17 +286,14 @@ def in_the_papers_names(entry: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_ten_thousand_random_trees_are_judged_as_by_the_second_checker() -> None:
     rng = random.Random(20251)
-    counts = {"valid": 0}
+    counts = Counter[str]()
     for number in range(10_000):
         entries = some_entries(rng)
         found = check(json.dumps(entries))
         assert found.valid == slow_check(entries), (number, entries, list(map(str, found.faults)))
-        stage = found.faults[0].stage if found.faults else "valid"
-        counts[stage] = counts.get(stage, 0) + 1
+        counts[found.faults[0].stage if found.faults else "valid"] += 1
     # All kinds of outcome were really among them.
-    assert min(counts.get(stage, 0) for stage in ("valid", "structure", "size", "spatial")) > 300, (
-        counts
-    )
+    assert min(counts[kind] for kind in ("valid", "structure", "size", "spatial")) > 300, counts
 
 
 def test_size_and_overlap_are_reported_together() -> None:
