@@ -89,10 +89,8 @@ def scripted(
     task: Task[Any], right: int, *, rest: Outcome, **config: Any
 ) -> tuple[Verdict, Scripted]:
     env = FizzBuzz(CodeConfig(**config))
-    cases = env.held_out_cases(task)
-    sandbox = Scripted(
-        [Outcome("ok", case.expected) if i < right else rest for i, case in enumerate(cases)]
-    )
+    wanted = [Outcome("ok", case.expected) for case in env.held_out_cases(task)]
+    sandbox = Scripted(wanted[:right] + [rest] * (len(wanted) - right))
     env = FizzBuzz(CodeConfig(**config), Services(sandboxes={"default": sandbox}))
     (verdict,) = judge(env, task, "```python\ndef f(n): return 1\n```")
     return verdict, sandbox
@@ -118,10 +116,7 @@ def test_the_seeds_rule_pays_half_of_the_share_and_ours_only_what_is_beyond_a_co
 def test_parts_tell_how_far_a_program_got() -> None:
     task = ask(FizzBuzz())
     verdict, sandbox = scripted(task, 6, rest=Outcome("exception", error="ValueError"))
-    assert {name: reward.value for name, reward in verdict.rewards.items() if name != "passed"} == {
-        "format": 1.0,
-        "runs": 0.25,
-    }
+    assert [verdict.rewards[name].value for name in ("format", "runs")] == [1.0, 0.25]
     assert verdict.detail["outcomes"] == {"ok": 6, "exception": 18}
     assert "ValueError" in verdict.rewards["passed"].note
     assert sandbox.programs[0].entry == task.data.entry
@@ -135,13 +130,7 @@ def test_a_broken_sandbox_is_an_error_and_no_reward() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "no code",
-        "```python\ndef f(n): return 1",
-        f"```python\n{'#' * 30_000}\n```",
-        "```c\nint f;\n```",
-    ],
+    ["", "no code", "```python\n1", f"```python\n{'#' * 30_000}\n```", "```c\nint f;\n```"],
 )
 def test_without_a_program_nothing_is_run(text: str) -> None:
     env = FizzBuzz(services=Services(sandboxes={"default": Scripted([])}))
@@ -232,11 +221,12 @@ def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(
     asyncio.run(sandbox.close())
     assert [verdict.error for verdict in verdicts] == [None] * len(verdicts)
     names = [*list(ATTACKS)[::2], *["honest"] * 10, *list(ATTACKS)[1::2]]
-    earned = {
-        name: verdict.rewards["passed"].value for name, verdict in zip(names, verdicts, strict=True)
-    }
-    assert {name: value for name, value in earned.items() if value} == {"honest": 1.0}
-    assert sum(verdict.passed for verdict in verdicts) == 10
+    paid = [
+        (name, verdict.rewards["passed"].value, verdict.passed)
+        for name, verdict in zip(names, verdicts, strict=True)
+        if verdict.rewards["passed"].value
+    ]
+    assert paid == [("honest", 1.0, True)] * 10
 
 
 def test_a_program_that_knows_only_the_examples_is_paid_almost_nothing(services: Services) -> None:

@@ -64,15 +64,12 @@ ASKED_AGAIN = {
 def test_rows_that_ask_the_same_are_on_the_same_side(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path / "rows.jsonl", ASKED_AGAIN[kind])
     env = dataset(path=str(path), eval_share=0.3, prompt="{question}")
-    questions = [
-        [
-            env.task(TaskKey("dataset", split, i)).data["question"]
-            for i in range(env.size(split) or 0)
-        ]
-        for split in ("train", "eval")
-    ]  # type: ignore[arg-type]
-    assert sum(map(len, questions)) == len(ASKED_AGAIN[kind])
-    train, held_out = ({re.search(r"\d+", text)[0] for text in texts} for texts in questions)  # type: ignore[index]
+    train, held_out = set[str](), set[str]()
+    for split, found in (("train", train), ("eval", held_out)):
+        for index in range(env.size(split) or 0):  # type: ignore[arg-type]
+            question = env.task(TaskKey("dataset", split, index)).data["question"]  # type: ignore[arg-type]
+            found.update(re.findall(r"\d+", question))
+    assert (env.size("train") or 0) + (env.size("eval") or 0) == len(ASKED_AGAIN[kind])
     assert len(train | held_out) == 40
     assert not train & held_out
     assert held_out
@@ -94,19 +91,16 @@ def test_rows_that_all_ask_the_same_are_refused_as_one_side_would_have_none(tmp_
 def test_the_fingerprint_knows_rows_and_reward(rows: Path) -> None:
     before = numbers(rows).fingerprint()
     assert numbers(rows).fingerprint() == before
-    builtins = [
-        dataset(path=str(rows), reward=name).fingerprint()
-        for name in ("operator:eq", "operator:ne")
-    ]
+    rewards = ("operator:eq", "operator:ne")
+    others = {dataset(path=str(rows), reward=name).fingerprint() for name in rewards}
     write(rows, ROWS[:1])
-    assert len({before, *builtins, numbers(rows).fingerprint()}) == 4
+    assert len({before, *others, numbers(rows).fingerprint()}) == 4
 
 
 @pytest.mark.slow
 def test_answers_of_rows_are_references_for_a_reward_function_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "def bare(text, row): return float(text.strip() == row['sum'])"
-    )
+    own = "def bare(text, row): return float(text.strip() == row['sum'])"
+    (tmp_path / "own.py").write_text(own)
     sums = ({"question": f"{n} + {7 * n}?", "sum": str(8 * n)} for n in range(111, 311))
     path, reward = write(tmp_path / "sums.jsonl", sums), f"{tmp_path / 'own.py'}:bare"
     report = check_environment(dataset(path=str(path), reward=reward, answer="sum"))
@@ -137,19 +131,11 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
     (tmp_path / "mine.py").write_text(REWARD)
     (tmp_path / "rows.jsonl").write_text(json.dumps({"n": 7, "question": "Say seven."}) + "\n")
     monkeypatch.chdir(tmp_path)
-    settings = {
-        "path": "rows.jsonl",
-        "eval_path": "rows.jsonl",
-        "reward": "mine.py:half",
-        "system": "",
-    }
-    host = PluginHost()
-    env = load_environment(host, "dataset", settings)
+    settings = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "mine.py:half"}
+    spec = PluginHost().get("environment", "dataset")
 
     async def through() -> list[float]:
-        async with Verifier(
-            env, spec=host.get("environment", "dataset"), overrides=settings
-        ) as verifier:
+        async with Verifier(dataset(**settings), spec=spec, overrides=settings) as verifier:
             tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
             ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
             return [first.total, second.total]
@@ -163,8 +149,6 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
         ({}, "needs rows: set env.path to a JSONL file, or env.name"),
         ({"path": "none.jsonl"}, "cannot be read: No such file"),
         ({"path": "broken.jsonl"}, r"broken\.jsonl, line 1 is not JSON"),
-        ({"path": "list.jsonl"}, "line 1 holds a list; every line must be a JSON object"),
-        ({"path": "empty.jsonl"}, "holds no rows"),
         (
             {"path": "rows.jsonl", "prompt": "{text}"},
             r"all 40 rows of rows\.jsonl: env\.prompt '{text}' does not fit: there is no field 'text' "
@@ -200,8 +184,6 @@ def test_settings_that_do_not_fit_say_so(
 ) -> None:
     monkeypatch.chdir(rows.parent)
     (rows.parent / "broken.jsonl").write_text('{"a": \n')
-    (rows.parent / "list.jsonl").write_text("[1]\n")
-    (rows.parent / "empty.jsonl").write_text("\n")
     (rows.parent / "broken.py").write_text("def half(:")
     with pytest.raises(ConfigError, match=message):
         dataset(**settings).task(TaskKey("dataset", "train", 0))

@@ -65,25 +65,16 @@ def test_it_keeps_the_promises_of_an_environment(form: str, unit: str) -> None:
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_texts_with_their_golds_are_whole_and_each_token_has_a_mask(unit: Any) -> None:
     rng = random.Random(0)
-    texts = [
-        *built_in()["train"][:200],
-        "a",
-        "?!",
-        "",
-        "two  spaces, and-hyphens (brackets)",
-        "ein Wörterbuch für Größen",
-    ]
-    for text in texts:
+    odd = "a", "?!", "", "two  spaces, and-hyphens (brackets)", "ein Wörterbuch für Größen"
+    for text in (*built_in()["train"][:200], *odd):
         for rate in (0.05, 0.3, 1.0):
             gaps = cut(text, rng, unit=unit, rate=rate, span=4)
             assert gaps.filled(gaps.golds) == text
             assert gaps.masked.count(MASK) == sum(gaps.tokens) >= 1
             sizes = [len(gold.split()) if unit == "word" else len(gold) for gold in gaps.golds]
             assert [size or 1 for size in sizes] == list(gaps.tokens)
-            assert (
-                gaps.core(gaps.golds)
-                == text[len(gaps.pieces[0]) : len(text) - len(gaps.pieces[-1])]
-            )
+            core = text[len(gaps.pieces[0]) : len(text) - len(gaps.pieces[-1])]
+            assert gaps.core(gaps.golds) == core
             assert all(gaps.pieces[1:-1])  # gaps do not touch
 
 
@@ -105,16 +96,14 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
     lines = [f"This is the line with the number {number}." for number in range(100)]
     (tmp_path / "texts.txt").write_text("\n\n".join(lines + lines[:10]) + "\n", encoding="utf-8")
     env = environment(path=str(tmp_path / "texts.txt"))
-    sides = [
-        {
-            gaps.filled(gaps.golds)
-            for gaps in (ask(env, i, split=s).data for i in range(env.size(s)))
-        }
-        for s in ("train", "eval")
-    ]  # type: ignore[arg-type]
-    assert sides[0] | sides[1] == set(lines)
-    assert not sides[0] & sides[1]
-    assert 5 <= len(sides[1]) <= 40
+    trained, held_out = set[str](), set[str]()
+    for split, found in (("train", trained), ("eval", held_out)):
+        for index in range(env.size(split)):  # type: ignore[arg-type]
+            gaps = ask(env, index, split=split).data
+            found.add(gaps.filled(gaps.golds))
+    assert trained | held_out == set(lines)
+    assert not trained & held_out
+    assert 5 <= len(held_out) <= 40
     before = env.fingerprint()
     (tmp_path / "texts.txt").write_text("\n".join(lines[:-1]), encoding="utf-8")
     assert environment(path=str(tmp_path / "texts.txt")).fingerprint() != before
@@ -123,7 +112,7 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"\xff\xfe\x00", "one text on each line"),
+        (b"\xff\xfe", "one text on each line"),
         (b"only one\n", "too few"),
         (b"a [MASK] b\n", "marks gaps"),
     ],
@@ -193,10 +182,7 @@ def test_a_judge_that_likes_everything_pays_no_hack(name: str, unit: str) -> Non
     for index in range(5):
         task = ask(env, index)
         (verdict,) = judged(env, task, HACKS[name](list(task.data.golds)))
-        assert (verdict.total, verdict.passed, verdict.error) == (0.0, False, None), (
-            task.data.golds,
-            verdict,
-        )
+        assert (verdict.total, verdict.passed, verdict.error) == (0.0, False, None), verdict
         assert verdict.rewards["judge"].note
 
 
@@ -216,17 +202,10 @@ def test_a_fill_that_is_no_utf8_gets_the_floor_and_spoils_no_other(unit: str) ->
 
 def test_a_copy_of_the_context_is_not_paid_unless_the_reference_is_one() -> None:
     env = environment(FakeJudge(lambda request: 1.0))
-    gaps = Gaps(
-        ("the cook makes a very good soup and then ", "."),
-        ("eats all of it alone today",),
-        (6,),
-        "word",
-    )
+    around = ("the cook makes a very good soup and then ", ".")
+    gaps = Gaps(around, ("eats all of it alone today",), (6,), "word")
     task = Task(TaskKey("fillin", "train", 0), gaps.masked, gaps)
-    copy, own_words = (
-        json.dumps(["cook makes a very good soup"]),
-        json.dumps(["sits down for a long while"]),
-    )
+    copy, own_words = '["cook makes a very good soup"]', '["sits down for a long while"]'
     assert [verdict.total for verdict in judged(env, task, copy, own_words)] == [0.0, 1.0]
 
 
@@ -247,12 +226,10 @@ def test_an_audit_is_logged_and_never_paid_and_a_judge_that_fails_is_an_error() 
 
 
 def test_a_fill_that_the_judge_prefers_to_the_reference_is_logged_as_such() -> None:
-    env = environment(
-        FakeJudge(lambda request: 0.4 if request.candidate == request.reference else 0.9),
-        unit="character",
-    )
+    judge = FakeJudge(lambda request: 0.4 if request.candidate == request.reference else 0.9)
+    env = environment(judge, unit="character")
     task = ask(env)
-    fills = json.dumps([gold[::-1] + "" for gold in task.data.golds])
+    fills = json.dumps([gold[::-1] for gold in task.data.golds])
     (verdict,) = judged(env, task, fills)
     assert verdict.metrics["judge/over_reference"] == pytest.approx(0.5)
 
@@ -263,11 +240,7 @@ def test_a_causal_answer_is_its_first_line_or_an_array_of_several() -> None:
     assert task.prompt.endswith("Missing:")  # type: ignore[union-attr]
     assert task.prompt.count("___") == len(task.data.golds) + 3  # type: ignore[union-attr]
     answer, array = env.reference(task), json.dumps(list(task.data.golds), indent=2)
-    right = (
-        f" {answer}\n\nText: and so on",
-        array,
-        array.replace("[\n  ", "[", 1),
-        f"{array}\nDone.",
-    )
+    right = [f" {answer}\n\nText: and so on", array]
+    right += [array.replace("[\n  ", "[", 1), f"{array}\nDone."]
     wrong = (f"{answer} indeed", f"{array}\n\nText: and so on\nMissing: {array}")
     assert [verdict.total for verdict in judged(env, task, *right, *wrong)] == [1.0] * 4 + [0.0] * 2

@@ -30,16 +30,10 @@ GOOD = "<reasoning>\nOne and one.\nThat is two.\n</reasoning>\n<answer>\n18\n</a
 def folder(tmp_path: Path) -> Path:
     """Two records for each split, in the published form."""
     for name, numbers in (("train", ("1,080", "18")), ("test", ("-5", "$70,000"))):
-        records = [
-            {
-                "question": f"{name} {number}?",
-                "answer": f"She has 2 * 3 = <<2*3=6>>6 eggs.\nThen more.\n#### {number}",
-            }
-            for number in numbers
-        ]
-        (tmp_path / f"{name}.jsonl").write_text(
-            "".join(json.dumps(record) + "\n" for record in records)
-        )
+        text = "She has 2 * 3 = <<2*3=6>>6 eggs.\nThen more.\n#### "
+        records = [{"question": f"{name} {n}?", "answer": text + n} for n in numbers]
+        lines = [json.dumps(record) + "\n" for record in records]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
     return tmp_path
 
 
@@ -86,11 +80,8 @@ def test_every_published_record_is_parsed_and_its_reference_earns_everything() -
             task = ask(environment, index, split=split)
             found = environment.verify(task, Rollout.of(environment.reference(task)))
             assert found.total == pytest.approx(1), (split, index)
-            assert (
-                found.passed,
-                found.metrics["accuracy/strict"],
-                found.metrics["accuracy/lenient"],
-            ) == (True, 1, 1)
+            accuracies = [found.metrics[f"accuracy/{name}"] for name in ("strict", "lenient")]
+            assert (found.passed, accuracies) == (True, [1, 1])
 
 
 def test_without_data_the_error_names_the_three_ways(
@@ -103,9 +94,8 @@ def test_without_data_the_error_names_the_three_ways(
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError) as not_installed:
         GSM8K()
-    assert all(
-        way in str(not_installed.value) for way in ("[gsm8k]", "env.path", "env.source=templates")
-    )
+    ways = ["[gsm8k]", "env.path", "env.source=templates"]
+    assert all(way in str(not_installed.value) for way in ways)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +137,11 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
 
 def test_no_template_problem_is_asked_in_both_splits() -> None:
     environment = GSM8K(GSM8KConfig(source="templates"))
-    asked = {
-        split: {ask(environment, i, split=split).data.question for i in range(500)}
+    trained, held_out = (
+        {ask(environment, i, split=split).data.question for i in range(500)}
         for split in ("train", "eval")
-    }
-    assert asked["train"] & asked["eval"] == set()
+    )
+    assert trained & held_out == set()
 
 
 @pytest.mark.slow
@@ -263,8 +253,7 @@ HACKS = {
 def test_no_hack_earns_correctness_and_none_raises_or_takes_long(text: str) -> None:
     started = time.process_time()
     found = verdict(text)
-    assert found.rewards["correctness"].value == 0
-    assert not found.passed
+    assert (found.rewards["correctness"].value, found.passed) == (0, False)
     assert found.total <= 0.2
     verdict(text, rewards="legacy")
     verdict(text, rewards="legacy", dotall=False)
@@ -330,9 +319,7 @@ def test_a_run_pays_each_set_with_its_own_weights(
     async def judged() -> Verdict:
         async with Verifier(GSM8K(GSM8KConfig(source="templates", rewards=rewards))) as verifier:
             (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
-            ((found,),) = await verifier.verify(
-                [task], [[Rollout.of(await verifier.reference(task) or "")]]
-            )
-        return found
+            reference = Rollout.of(await verifier.reference(task) or "")
+            return (await verifier.verify([task], [[reference]]))[0][0]
 
     assert asyncio.run(judged()).total == pytest.approx(total)

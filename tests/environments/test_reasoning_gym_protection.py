@@ -37,7 +37,7 @@ for process in os.listdir("/proc"):
         open({path!r}, "w").write("stolen")
 ''')"""
 REPLACES_VERIFIER = (
-    "[setattr(__import__('reasoning_gym').factory.DATASETS[{name!r}][0], 'score_answer', "
+    "[setattr(__import__('reasoning_gym').factory.DATASETS['n_queens'][0], 'score_answer', "
     "lambda self, answer, entry: 1.0)]"
 )
 MEAN, TASKS = 0.8, 60
@@ -122,15 +122,12 @@ def test_answers_for_sympys_parser_are_refused_unless_the_config_accepts_that(na
 @pytest.mark.parametrize("name", sorted(SANDBOXED))
 def test_the_others_need_a_sandbox_unless_the_config_accepts_that_answers_run(name: str) -> None:
     env = build_environment(SPECS[name])
-    assert (env.rung(), env.needs) == ("averify", {"sandbox"})
-    unprotected = build_environment(SPECS[name], {"execute_answers": True})
-    assert (unprotected.rung(), unprotected.needs) == ("verify", frozenset())
-    assert not env.raises_at_answers
-    assert not unprotected.raises_at_answers
+    assert (env.rung(), env.needs, env.raises_at_answers) == ("averify", {"sandbox"}, False)
+    bare = build_environment(SPECS[name], {"execute_answers": True})
+    assert (bare.rung(), bare.needs, bare.raises_at_answers) == ("verify", frozenset(), False)
+    task = env.task(TaskKey("n", "train", 0))
     with pytest.raises(ConfigError, match="no sandbox 'default' is configured"):
-        asyncio.run(
-            env.averify(env.task(TaskKey("n", "train", 0)), Rollout.of("<answer>x</answer>"))
-        )
+        asyncio.run(env.averify(task, Rollout.of("<answer>x</answer>")))
 
 
 @pytest.mark.parametrize("name", sorted(SANDBOXED))
@@ -159,8 +156,7 @@ def test_an_answer_neither_reads_the_trainers_secrets_nor_replaces_the_verifier(
 ) -> None:
     stolen = tmp_path / "stolen"
     tmp_path.chmod(0o777)
-    hostile = [READS_KEY.replace("{path!r}", repr(str(stolen)))]
-    hostile.append(REPLACES_VERIFIER.replace("{name!r}", repr("n_queens")))
+    hostile = [READS_KEY.replace("{path!r}", repr(str(stolen))), REPLACES_VERIFIER]
     _, verdicts = judged("n_queens", [*hostile, "wrong", "REFERENCE"], services)
     assert [verdict.total for verdict in verdicts] == [0, 0, 0, 1]
     assert not stolen.exists()
@@ -170,11 +166,7 @@ def test_an_answer_neither_reads_the_trainers_secrets_nor_replaces_the_verifier(
 @pytest.mark.slow
 def test_without_the_sandbox_both_attacks_succeed(tmp_path: Path) -> None:
     """So the test above shows what the sandbox does. The secret is that of this test's parent."""
-    _, verdicts = judged(
-        "n_queens",
-        [REPLACES_VERIFIER.replace("{name!r}", repr("n_queens")), "wrong"],
-        execute_answers=True,
-    )
+    _, verdicts = judged("n_queens", [REPLACES_VERIFIER, "wrong"], execute_answers=True)
     assert [verdict.total for verdict in verdicts] == [0, 1]
     stolen = tmp_path / "stolen"
     program = (

@@ -50,13 +50,11 @@ def test_the_solution_of_each_job_does_it_and_nothing_less(env: Terminal, level:
 
 
 def test_no_file_of_training_is_held_out() -> None:
-    names = {
-        split: {
-            path.partition(".")[0] for i in range(200) for path, _ in ask(i, split=split).data.files
-        }
+    trained, held_out = (
+        {path.partition(".")[0] for i in range(200) for path, _ in ask(i, split=split).data.files}
         for split in ("train", "eval")
-    }
-    assert not names["train"] & names["eval"]
+    )
+    assert not trained & held_out
 
 
 def test_the_policy_sees_what_commands_print_and_how_they_end(env: Terminal) -> None:
@@ -103,8 +101,7 @@ def test_a_script_that_knows_only_what_it_has_seen_fails(env: Terminal) -> None:
     endless = block(f"echo 'while :; do :; done' > {task.data.path}")
     assert not play(env, task, [fixed, "Done."])[1].passed
     _, verdict = play(env, task, [endless, "Done."])
-    assert not verdict.passed
-    assert verdict.scored
+    assert (verdict.passed, verdict.scored) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +185,7 @@ def test_no_mutant_of_the_environment_passes(env: Terminal, level: float) -> Non
 def test_whatever_a_folder_holds_the_verdict_is_no_error(env: Terminal, command: str) -> None:
     task = ask(level=0.4)
     _, verdict = play(env, task, [block(command), "Done."])
-    assert verdict.scored
-    assert not verdict.passed
+    assert (verdict.passed, verdict.scored) == (False, True)
 
 
 def test_a_jail_without_find_is_no_fault_of_the_policy() -> None:
@@ -277,10 +273,8 @@ def test_the_best_constant_command_of_each_level_does_at_most_1_of_12(
 ) -> None:
     tasks = 8 * CHOICES
     for command in CONSTANT[level]:
-        done = sum(
-            play(env, ask(index, level=level), [block(command), "Done."])[1].passed
-            for index in range(tasks)
-        )
+        played = [play(env, ask(i, level=level), [block(command), "Done."]) for i in range(tasks)]
+        done = sum(verdict.passed for _, verdict in played)
         # Places, counts and folders are even, so only what goes by size or age may be lucky.
         assert done <= (tasks / 12 if "ls -" not in command else tasks / 7), command
 
