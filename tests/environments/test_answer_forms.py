@@ -95,11 +95,8 @@ def subject_of(name: str, folder: Path, services: Callable[[], Services]) -> Sub
         "".join(json.dumps({"question": f"{i}?", "answer": 41}) + "\n" for i in range(9))
     )
     dataset = {"path": str(rows), "prompt": "{question}", "reward": "number", "tag": "answer"}
-    program = {
-        "label": "python",
-        "wrong": "def {entry}(*_):\n    return 7",
-        "usage": "print({entry}(3))",
-    }
+    program = {"label": "python", "usage": "print({entry}(3))", "broken": "def {entry}(:"}
+    program["wrong"] = "def {entry}(*_):\n    return 7"
     makers: Mapping[str, Callable[[], Subject]] = {
         "arithmetic": lambda: tagged(load_environment(HOST, "arithmetic"), "arithmetic"),
         "gsm8k": lambda: tagged(load_environment(HOST, "gsm8k", {"source": "templates"}), "gsm8k"),
@@ -107,12 +104,8 @@ def subject_of(name: str, folder: Path, services: Callable[[], Services]) -> Sub
         "reasoning-gym": lambda: tagged(
             load_environment(HOST, "reasoning-gym/basic_arithmetic"), "reasoning-gym"
         ),
-        "fizzbuzz": lambda: fenced(
-            FizzBuzz(services=services()), "fizzbuzz", broken="def {entry}(:", **program
-        ),
-        "parentheses": lambda: fenced(
-            Parentheses(services=services()), "parentheses", broken="def {entry}(:", **program
-        ),
+        "fizzbuzz": lambda: fenced(FizzBuzz(services=services()), "fizzbuzz", **program),
+        "parentheses": lambda: fenced(Parentheses(services=services()), "parentheses", **program),
         "sql": lambda: fenced(
             Sql(), "sql", "sql", wrong="SELECT 1 WHERE 0", broken="SELEC", usage="SELECT 1"
         ),
@@ -129,20 +122,15 @@ def subject_of(name: str, folder: Path, services: Callable[[], Services]) -> Sub
 async def verdicts_on(subject: Subject, texts: list[str]) -> list[Verdict]:
     """Return the verdict on each text, as a run and `grpo env score` would give it."""
     env, settings = subject.env, VerifyConfig(isolation="inline")
+    verdicts = []
     async with Verifier(env, settings=settings, closes_env=False) as verifier:
-        played = [
-            await play(
-                verifier,
-                subject.task,
-                (text, "Done.") if verifier.has_episodes else text,
-                max_turns=env.max_turns,
-                judge=True,
-            )
-            for text in texts
-        ]
-    verdicts = [each.verdict for each in played]
-    assert all(verdict is not None and verdict.scored for verdict in verdicts)
-    return [verdict for verdict in verdicts if verdict is not None]
+        for text in texts:
+            script = (text, "Done.") if verifier.has_episodes else text
+            played = await play(verifier, subject.task, script, max_turns=env.max_turns, judge=True)
+            assert played.verdict is not None
+            assert played.verdict.scored
+            verdicts.append(played.verdict)
+    return verdicts
 
 
 def outcome(verdict: Verdict, expected: str) -> str:

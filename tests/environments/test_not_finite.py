@@ -35,12 +35,7 @@ _LONG = ("9" * 400, "9" * 5000, f"0.{'0' * 400}1", f"1{'0' * 4400}", f"1/{'9' * 
 SPELLINGS = (*_WRITTEN.split(), *_LONG)
 """How numbers that are not finite, or too large for a float, may be written."""
 RETURNED = (
-    "float('inf')",
-    "-float('inf')",
-    "float('nan')",
-    "1e999",
-    "1e308 * 10",
-    "10 ** 400",
+    *("float('inf')", "-float('inf')", "float('nan')", "1e999", "1e308 * 10", "10 ** 400"),
     "complex('nan')",
     "__import__('decimal').Decimal('Infinity')",
     "__import__('decimal').Decimal('1e999999999')",
@@ -69,12 +64,9 @@ def answers(name: str, right: str) -> list[str]:
     if name == "terminal":
         return [f'```sh\necho "{text}"\n```' for text in SPELLINGS[:12]]
     if name == "besiege":
-        tree = json.loads(right)
-        odd = [
-            json.dumps([tree[0] | {"order_id": "#"}, *tree[1:]]).replace('"#"', text)
-            for text in SPELLINGS
-        ]
-        return [f"```json\n{text}\n```" for text in odd]
+        root, *rest = json.loads(right)
+        tree = json.dumps([root | {"order_id": "#"}, *rest])
+        return [f"```json\n{tree}\n```".replace('"#"', text) for text in SPELLINGS]
     return [f"[{text}]" if name in JSON else text for text in SPELLINGS]
 
 

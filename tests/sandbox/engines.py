@@ -34,18 +34,9 @@ class Engine:
         self.host = f"unix://{folder / 'docker.sock'}"
 
     def start(self) -> None:
-        command = [
-            *words("dockerd --bridge none --iptables=false -H"),
-            self.host,
-            "--pidfile",
-            str(self.folder / "pid"),
-        ]
-        command += [
-            "--data-root",
-            str(self.folder / "data"),
-            "--exec-root",
-            str(self.folder / "exec"),
-        ]
+        command = [*words("dockerd --bridge none --iptables=false -H"), self.host]
+        for option, name in {"pidfile": "pid", "data-root": "data", "exec-root": "exec"}.items():
+            command += [f"--{option}", str(self.folder / name)]
         deadline = time.monotonic() + 100
         self._spawn(command)
         while self.docker("info", check=False).returncode != 0:
@@ -88,12 +79,8 @@ def engine_of_its_own(*, with_image: bool) -> Iterator[Engine]:
         try:
             if with_image:
                 saved = Path(name, "image.tar")
-                done = subprocess.run(
-                    ["docker", "save", IMAGE, "-o", str(saved)],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                command = ["docker", "save", IMAGE, "-o", str(saved)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     missing(f"no image: {done.stderr.strip()}")
                 engine.docker("load", "-i", str(saved))

@@ -25,6 +25,7 @@ from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
 from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
 
+from ..core.processes import wait_until
 from .attacks import ATTACKS, KINDS
 from .engines import missing
 from .siblings import LEAVERS, THIEVES
@@ -114,10 +115,8 @@ def supervisors() -> set[int]:
 
 def supervisors_beside(known: set[int]) -> set[int]:
     """Those that have been started since, as soon as there is one."""
-    deadline = time.monotonic() + 30
-    while not (found := supervisors() - known) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found
+    wait_until(lambda: bool(supervisors() - known), 30)
+    return supervisors() - known
 
 
 def kill_one_beside(known: set[int]) -> None:
@@ -133,10 +132,7 @@ def kill_one_beside(known: set[int]) -> None:
 
 def assert_none_beside(known: set[int]) -> None:
     """No supervisor of a test that began with `known` is left, or soon none is."""
-    deadline = time.monotonic() + 20
-    while supervisors() - known and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert supervisors() - known == set()
+    assert wait_until(lambda: supervisors() <= known, 20)
 
 
 VALUES = [
@@ -176,9 +172,8 @@ STATUSES = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
 def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
-    limits = (
-        replace(SHORT, wall_seconds=30) if status == "timeout_cpu" else SHORT
-    )  # other tests want the processor, too
+    # Other tests want the processor, too.
+    limits = replace(SHORT, wall_seconds=30) if status == "timeout_cpu" else SHORT
     outcome = one(one_jail, source, 1, limits=limits)
     assert outcome.status == status, outcome
     assert bool(outcome.error) == (status not in ("ok", "oom"))
@@ -194,11 +189,8 @@ def test_processor_time_is_limited_to_parts_of_a_second(one_jail: JailPool) -> N
 
 
 def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailPool) -> None:
-    outcome = one(
-        one_jail,
-        "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x",
-        3,
-    )
+    source = "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x"
+    outcome = one(one_jail, source, 3)
     assert (outcome.value, outcome.stdout, outcome.stderr) == (3, "out\n", "err\n")
 
 
@@ -310,11 +302,8 @@ def f(x):
 @pytest.mark.parametrize("trace", LEAVERS)
 def test_a_program_leaves_no_trace_for_the_next_call(one_jail: JailPool, trace: str) -> None:
     leave, look, without = LEAVERS[trace]
-    left = Program(
-        f"import os\ndef f(x):\n    try: pass\n    finally: pass\n    {leave}", "f", [(1,)], SHORT
-    )
-    looked = Program(f"import os\ndef f(x): return {look}", "f", [(1,)], SHORT)
-    _, ((outcome),) = run(one_jail, left, looked)
+    sources = f"import os\ndef f(x):\n    {leave}", f"import os\ndef f(x): return {look}"
+    _, (outcome,) = run(one_jail, *(Program(source, "f", [(1,)], SHORT) for source in sources))
     assert outcome.status == "ok", outcome
     assert outcome.value == without
 
@@ -378,21 +367,17 @@ def test_the_same_programs_have_the_same_outcomes_under_both_back_ends(
 
 @pytest.mark.sampled(1)
 def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
-    async def hang_beside_neighbours() -> tuple[
-        bool, Sequence[Sequence[Outcome]], Sequence[Outcome]
-    ]:
-        hanging = asyncio.ensure_future(
-            pool.run([Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)])
-        )
+    async def hang_beside_neighbours() -> None:
+        program = Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)
+        hanging = asyncio.ensure_future(pool.run([program]))
         await asyncio.sleep(0.1)  # it is the first in the queue
         neighbours = await pool.run([PROBE] * 50)
-        return hanging.done(), neighbours, (await hanging)[0]
+        assert not hanging.done()  # the neighbours did not wait for it
+        assert [row[0].value for row in neighbours] == [UNDISTURBED] * 50
+        assert (await hanging)[0][0].status == "timeout_wall"
 
     run(pool, PROBE, PROBE)  # both jails are there
-    hanging_was_done, neighbours, hung = asyncio.run(hang_beside_neighbours())
-    assert [row[0].value for row in neighbours] == [UNDISTURBED] * 50
-    assert hung[0].status == "timeout_wall", hung[0]
-    assert not hanging_was_done  # the neighbours did not wait for it
+    asyncio.run(hang_beside_neighbours())
 
 
 def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
@@ -401,12 +386,8 @@ def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     run(pool, PROBE, PROBE)
 
     async def disturbed() -> Sequence[Sequence[Outcome]]:
-        program = Program(
-            "import time\ndef f(x):\n    time.sleep(0.2)\n    return x",
-            "f",
-            [(i,) for i in range(20)],
-            SHORT,
-        )
+        source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
+        program = Program(source, "f", [(i,) for i in range(20)], SHORT)
         batch = asyncio.ensure_future(pool.run([program]))
         await asyncio.sleep(0.7)
         kill_one_beside(before)
@@ -423,12 +404,8 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     ours = supervisors() - before
 
     async def disturbed() -> Sequence[Sequence[Outcome]]:
-        program = Program(
-            "import time\ndef f(x):\n    time.sleep(2)\n    return x",
-            "f",
-            [(1,), (2,)],
-            replace(SHORT, wall_seconds=30),
-        )
+        source = "import time\ndef f(x):\n    time.sleep(2)\n    return x"
+        program = Program(source, "f", [(1,), (2,)], replace(SHORT, wall_seconds=30))
         batch = asyncio.ensure_future(pool.run([program]))
         started = await asyncio.to_thread(supervisors_beside, before | ours)
         await asyncio.sleep(0.2)
@@ -463,18 +440,15 @@ def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_p
     asyncio.run(pool.close())
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_itself_is_not_the_machines_doing(one_jail: JailPool) -> None:
-    (row,) = run(
-        one_jail,
-        Program(
-            "import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(i,) for i in range(3)], SHORT
-        ),
-    )
+    source = "import os\ndef f(x): os.kill(os.getpid(), 9)"
+    (row,) = run(one_jail, Program(source, "f", [(i,) for i in range(3)], SHORT))
     assert {(outcome.status, outcome.suspected) for outcome in row} == {("signal", True)}
-    assert (
-        row[0].error
-        == "it failed 5 times where a known-good program ran; the last time: it was ended by signal 9"
+    said = (
+        "it failed 5 times where a known-good program ran; the last time: it was ended by signal 9"
     )
+    assert row[0].error == said
 
 
 def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: str) -> None:

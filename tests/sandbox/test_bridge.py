@@ -10,10 +10,10 @@ import socketserver
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,13 +23,14 @@ from grpo_sandbox.bridge import SOCKET, Bridge
 from grpo_sandbox.inside.forward import connect_to
 from grpo_sandbox.pool import JailPool
 
+from ..core.processes import wait_until
 from .test_backends import backend as backend
 from .test_backends import marked as marked
 from .test_backends import opened, supervisors
-from .test_sessions import kill_jails
+from .test_sessions import T, Use, kill_jails
+from .test_sessions import used as used_session
 
 LIMITS = Limits(wall_seconds=20, cpu_seconds=5, memory_mb=1000, processes=24)
-T = TypeVar("T")
 GET = f"""
 import sys, urllib.request
 for path in sys.argv[1:]:
@@ -104,17 +105,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-def used(pool: JailPool, path: Path | None, use: Callable[[Session], Awaitable[T]]) -> T:
+def used(pool: JailPool, path: Path | None, use: Use[T]) -> T:
     """Return what `use` makes of a session that reaches the socket at `path`."""
-
-    async def whole() -> T:
-        session = await pool.session({"get.py": GET}, limits=LIMITS, socket=path)
-        try:
-            return await asyncio.wait_for(asyncio.ensure_future(use(session)), 120)
-        finally:
-            await session.close()
-
-    return asyncio.run(whole())
+    return used_session(pool, use, {"get.py": GET}, limits=LIMITS, socket=path)
 
 
 @pytest.mark.sampled(2)
@@ -233,10 +226,8 @@ def test_the_outer_half_leaves_no_descriptor(path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         once()
-    end = time.monotonic() + 10
-    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < end:
-        time.sleep(0.05)  # until the server has noticed
-    assert len(os.listdir("/proc/self/fd")) <= before
+    # As soon as the server has noticed.
+    assert wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_what_is_no_socket_is_the_callers_mistake(pool: JailPool, tmp_path: Path) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from grpo_core import Limits, Outcome, Program
+from grpo_core import Limits, Program
 from grpo_sandbox.pool import JailPool
 
 from .siblings import DIALOGUES, HOW_MUCH, hide
-from .test_backends import SHORT, open_pool, opened
+from .test_backends import SHORT, open_pool, opened, run
 
 PATIENT = Limits(wall_seconds=30, cpu_seconds=20)
 SECRET = 789
@@ -24,15 +24,9 @@ def two_jails(request: pytest.FixtureRequest) -> Iterator[JailPool]:
     """A pool both of whose jails are ready."""
     asyncio.run(opened(str(request.param), 1).close())
     pool = open_pool(str(request.param), 2)
-    asyncio.run(
-        pool.run([Program("import time\ndef f(x): time.sleep(0.5)", "f", [(1,)], SHORT)] * 2)
-    )
+    run(pool, *[Program("import time\ndef f(x): time.sleep(0.5)", "f", [(1,)], SHORT)] * 2)
     yield pool
     asyncio.run(pool.close())
-
-
-def run(pool: JailPool, *programs: Program) -> list[Sequence[Outcome]]:
-    return list(asyncio.run(pool.run(programs)))
 
 
 @pytest.mark.sampled(2)
@@ -46,9 +40,8 @@ def test_two_programs_that_run_at_the_same_time_cannot_talk(two_jails: JailPool,
 
 def test_a_program_does_not_learn_how_much_another_printed_or_returned(two_jails: JailPool) -> None:
     """Whether a result has 12 bytes or 13 may be the whole answer."""
-    out, error, result = random.sample(
-        range(11_000_001, 14_000_000, 1000), 3
-    )  # no table has such numbers
+    # No table has such numbers.
+    out, error, result = random.sample(range(11_000_001, 14_000_000, 1000), 3)
     limits = replace(PATIENT, output_bytes=15_000_000, result_bytes=15_000_000, memory_mb=500)
     source = "import sys\ndef f(out, error, result):\n    print('x' * out, end='')\n    sys.stderr.write('x' * error)\n    return 'x' * result"
     victim = Program(source, "f", [(out, error, result)], limits)

@@ -59,10 +59,9 @@ class Scripted:
         if program.source in (VICTIM, THIEF):
             return self._twist("earlier calls", GOOD["earlier calls"])
         name = NAME_OF.get(program.source, "several" if "readers" in program.source else "values")
-        value = (
-            Outcome("ok", VALUES[place]) if name == "values" else Outcome("exception", error="no")
-        )
-        return self._twist(name, GOOD.get(name, value))
+        if name == "values":
+            return self._twist(name, Outcome("ok", VALUES[place]))
+        return self._twist(name, GOOD.get(name, Outcome("exception", error="no")))
 
     async def close(self) -> None:
         """Nothing to give back."""

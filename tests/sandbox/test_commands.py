@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Limits
+from grpo_core import Limits, Session
 from grpo_core.programs import (
     CaseResult,
     TextCase,
@@ -22,6 +22,7 @@ from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend
 from .test_backends import marked as marked
+from .test_sessions import used
 
 SUMS = [(1, 2), (30, -4), (5, 5)]
 
@@ -30,16 +31,12 @@ def sum_cases(command: Any) -> list[TextCase]:
     return [TextCase(command, stdin=f"{a}\n{b}\n", expected=f"{a + b}\n") for a, b in SUMS]
 
 
-def passed(
-    pool: JailPool, files: dict[str, Any], cases: Sequence[TextCase], **options: Any
-) -> list[bool]:
-    return [result.passed for result in checked(pool, files, cases, **options)]
+def checked(*arguments: Any, **options: Any) -> Sequence[CaseResult]:
+    return asyncio.run(check_cases(*arguments, **options))
 
 
-def checked(
-    pool: JailPool, files: dict[str, Any], cases: Sequence[TextCase], **options: Any
-) -> Sequence[CaseResult]:
-    return asyncio.run(check_cases(pool, files, cases, **options))
+def passed(*arguments: Any, **options: Any) -> list[bool]:
+    return [result.passed for result in checked(*arguments, **options)]
 
 
 PROGRAMS = {
@@ -102,18 +99,14 @@ def test_a_project_is_judged_by_hidden_files_that_replace_the_policys(pool: Jail
 
 
 def test_a_session_of_an_episode_is_judged_after_its_last_turn(pool: JailPool) -> None:
-    async def whole() -> list[bool]:
-        session = await pool.session()
-        try:
-            await session.exec("mkdir -p check; ln -s /etc/passwd check/input; echo 'cat' > main")
-            case = TextCase(
-                "sh main < check/input", expected="hidden", files={"check/input": "hidden"}
-            )
-            return [result.passed for result in await check_cases_in(session, [case])]
-        finally:
-            await session.close()
+    hidden = {"check/input": "hidden"}
+    case = TextCase("sh main < check/input", expected="hidden", files=hidden)
 
-    assert asyncio.run(whole()) == [True]
+    async def use(session: Session) -> list[bool]:
+        await session.exec("mkdir -p check; ln -s /etc/passwd check/input; echo 'cat' > main")
+        return [result.passed for result in await check_cases_in(session, [case])]
+
+    assert used(pool, use) == [True]
 
 
 def test_a_test_command_without_expected_output_passes_by_its_exit_code(pool: JailPool) -> None:
@@ -136,8 +129,7 @@ def test_a_program_that_never_ends_is_not_run_on_every_case(pool: JailPool) -> N
 
 def test_lines_count_and_trailing_space_does_not() -> None:
     assert same_lines("a\nb\n\n", "a \nb")
-    assert [
-        text for text in ("a", "a\nb\nc", "A\nb", "\na\nb", "a\x0bb") if same_lines(text, "a\nb")
-    ] == []
+    for text in ("a", "a\nb\nc", "A\nb", "\na\nb", "a\x0bb"):
+        assert not same_lines(text, "a\nb")
     outputs = [TextCase("x", expected=output) for output in ("1", "1\n", "2", None)]
     assert constant_output(outputs) == 0.75  # the share of the best constant output

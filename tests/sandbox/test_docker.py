@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.runs.lines import read_lines
 from grpo_sandbox.docker import LABEL, Docker, DockerConfig
 
+from ..core.processes import wait_until
 from ..train.tiny import save_tiny
 from .engines import IMAGE, Engine, engine_of_its_own
 
@@ -59,11 +59,12 @@ def containers(engine: Engine) -> list[str]:
     return [name for name in names if engine.docker("inspect", name, check=False).returncode == 0]
 
 
+def running(engine: Engine) -> list[str]:
+    return engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split()
+
+
 def wait_until_gone(engine: Engine) -> None:
-    deadline = time.monotonic() + 30
-    while containers(engine) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert containers(engine) == []
+    assert wait_until(lambda: not containers(engine), 30)
 
 
 @pytest.fixture
@@ -90,14 +91,12 @@ def sleeper(seconds: float, inputs: int = 1, limits: Limits | None = None) -> Pr
 async def busy_container(engine: Engine) -> str:
     """One in which a program is running: beside the supervisor there is its child."""
     while True:
-        for name in (
-            await asyncio.to_thread(engine.docker, "ps", "-q", "--filter", f"label={LABEL}")
-        ).stdout.split():
+        for name in await asyncio.to_thread(running, engine):
             processes = await asyncio.to_thread(
                 engine.docker, "top", name, "-eo", "pid", check=False
             )
             if len(processes.stdout.splitlines()) > 2:
-                return str(name)
+                return name
         await asyncio.sleep(0.02)
 
 
@@ -174,21 +173,13 @@ def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_
 ) -> None:
     pytest.importorskip("torch")
     trainer = start_trainer(tmp_path)
-    deadline = time.monotonic() + 120
-    while not engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split():
-        assert trainer.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: bool(running(engine)) or trainer.poll() is not None, 120)
+    assert trainer.poll() is None, (tmp_path / "log").read_text()
     children = _children(trainer.pid)
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
     wait_until_gone(engine)
-    deadline = time.monotonic() + 30
-    while (
-        left := [pid for pid in children if Path(f"/proc/{pid}").exists()]
-    ) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 30)
 
 
 def _children(parent: int) -> list[int]:
@@ -256,7 +247,7 @@ def test_containers_that_are_paused_cost_no_verdict(
         program = sleeper(0.4, 10, Limits(wall_seconds=2))
         batch = asyncio.ensure_future(pool.run([program]))
         await busy_container(engine)
-        names = engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split()
+        names = running(engine)
         engine.docker("pause", *names)
         await asyncio.sleep(seconds)
         engine.docker("unpause", *names, check=False)

@@ -84,21 +84,13 @@ class DockerFaults:
         self.count: Counter[str] = Counter()
 
     async def go_on(self) -> None:
-        kinds = {
-            "kill": self._kill,
-            "pause": self._pause,
-            "freeze": self._freeze,
-            "restart": self._restart,
-            "crash": self._crash,
-        }
+        kinds = (self._crash, self._freeze, self._kill, self._pause, self._restart)
         while True:
             await asyncio.sleep(self.seconds)
-            kind = self.rng.choice(sorted(kinds))
-            self.count[kind] += 1
-            repair = asyncio.ensure_future(
-                asyncio.to_thread(kinds[kind], self.rng.choice(DURATIONS))
-            )
-            await asyncio.shield(repair)
+            fault = self.rng.choice(kinds)
+            self.count[fault.__name__] += 1
+            work = asyncio.to_thread(fault, self.rng.choice(DURATIONS))
+            await asyncio.shield(asyncio.ensure_future(work))
 
     def _containers(self) -> list[str]:
         return self.engine.docker(

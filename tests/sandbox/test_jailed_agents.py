@@ -49,17 +49,12 @@ def played(
         settings = VerifyConfig(workers=2, retries=0, isolation=isolation)
         try:
             async with Verifier(env, settings=settings) as verifier:
-                tasks = await verifier.tasks(
-                    [TaskKey("jailed", "train", index) for index in range(len(scripts))]
-                )
-                return list(
-                    await asyncio.gather(
-                        *(
-                            play(verifier, task, script, max_turns=env.max_turns, judge=True)
-                            for task, script in zip(tasks, scripts, strict=True)
-                        )
-                    )
-                )
+                keys = [TaskKey("jailed", "train", index) for index in range(len(scripts))]
+                plays = [
+                    play(verifier, task, script, max_turns=env.max_turns, judge=True)
+                    for task, script in zip(await verifier.tasks(keys), scripts, strict=True)
+                ]
+                return list(await asyncio.gather(*plays))
         finally:
             await sandbox.close()
             await endpoint.close()

@@ -77,9 +77,8 @@ def test_a_jail_that_shows_an_environment_is_refused(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Interpreter, "options", lambda self: [*options(self), *bind])
         with pytest.raises(ConfigError) as refused:
             Bubblewrap(BubblewrapConfig(jails=1))
-    assert "its jails show /usr/share/elsewhere/grpo_env_fizzbuzz; use an image or a Python" in str(
-        refused.value
-    )
+    said = "its jails show /usr/share/elsewhere/grpo_env_fizzbuzz; use an image or a Python"
+    assert said in str(refused.value)
 
 
 def test_an_environment_that_is_called_like_a_part_of_the_library_is_not_mistaken_for_it(
@@ -96,16 +95,11 @@ def test_an_environment_that_is_called_like_a_part_of_the_library_is_not_mistake
 def test_what_offers_a_component_is_forbidden_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
-    points = [
-        EntryPoint("mine", "secrets_of_mine.sub:offer", "grpo"),
-        EntryPoint("odd", "json", "grpo"),
-    ]
+    targets = ("secrets_of_mine.sub:offer", "json")
+    points = [EntryPoint("mine", target, "grpo") for target in targets]
     monkeypatch.setattr("grpo_sandbox.reach.entry_points", lambda *, group: points)
-    assert forbidden_packages() == (
-        "grpo_core",
-        "grpo_sandbox",
-        "secrets_of_mine",
-    )  # and no standard module
+    # And no standard module.
+    assert forbidden_packages() == ("grpo_core", "grpo_sandbox", "secrets_of_mine")
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
@@ -139,7 +133,5 @@ def f(x):
 def test_memory_that_is_in_no_file_and_in_no_process_is_refused() -> None:
     source = "import os\ndef f(x): return os.memfd_create('a')"
     outcome = value(opened("bubblewrap", 1), source)
-    assert (outcome.status, outcome.error) == (
-        "exception",
-        "PermissionError: [Errno 1] Operation not permitted",
-    )
+    said = "PermissionError: [Errno 1] Operation not permitted"
+    assert (outcome.status, outcome.error) == ("exception", said)

@@ -31,11 +31,11 @@ T = TypeVar("T")
 Use = Callable[[Session], Awaitable[T]]
 
 
-def used(pool: JailPool, use: Use[T], *, limits: Limits = SHORT, **files: str | bytes) -> T:
+def used(pool: JailPool, use: Use[T], files: Any = (), **settings: Any) -> T:
     """Return what `use` makes of a session with these files."""
 
     async def whole() -> T:
-        session = await pool.session(files, limits=limits)
+        session = await pool.session(dict(files), **{"limits": SHORT, **settings})
         try:
             return await asyncio.wait_for(asyncio.ensure_future(use(session)), 120)
         finally:
@@ -65,7 +65,7 @@ def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
         assert (await session.exec("ls")).stdout.split() == ["bytes", "given", "s", "src", "t"]
         assert (await session.exec("umask; ulimit -c; env | wc -l")).status == "ok"
 
-    used(pool, use, given="first")
+    used(pool, use, {"given": "first"})
 
 
 STATUSES = [
