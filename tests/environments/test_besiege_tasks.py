@@ -185,7 +185,7 @@ def test_an_audit_runs_the_machine_in_another_world() -> None:
 WITH_GOALS = [level for level in LEVELS.values() if level.goal is not None]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("level", WITH_GOALS, ids=lambda level: level.name)
 def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Level) -> None:
     """A machine that only comes near it does not."""

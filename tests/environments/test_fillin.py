@@ -55,7 +55,7 @@ def judged(env: FillIn, task: Task[Gaps], *answers: str) -> list[Verdict]:
 # What is asked
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["masked", "causal"])
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_it_keeps_the_promises_of_an_environment(form: str, unit: str) -> None:

@@ -262,6 +262,7 @@ def verdicts(
     return asyncio.run(found())
 
 
+@pytest.mark.slow
 def test_a_worker_finds_the_class_and_an_answer_at_which_the_verifier_raises_gets_the_floor() -> (
     None
 ):

@@ -136,7 +136,7 @@ def test_models_of_strangers_in_the_cache_are_left_out_of_the_list(own_cache, ba
     assert [model["name"] for model in json.loads(done.stdout)] == ["good"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["good", "pattern", "list of names", "links"])
 def test_a_good_folder_loads_as_before(name, base, good_adapter, tmp_path):
     """A plain adapter, one whose targets are a pattern, as tools write them, and files that are links into a cache."""

@@ -51,7 +51,7 @@ def test_a_decode_step_has_few_operations_and_waits_once(script, stacked, times)
     assert at_24_layers(count) <= times * at_24_layers(script.plain_step)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("stacked", "share"), [(True, 0.5), (False, 0.63)])
 def test_a_micro_batch_has_few_operations_and_never_waits(script, stacked, share):
     logits = {"logits_bytes": script.TUNING.logits_mb * 2**20 // SMALLER}

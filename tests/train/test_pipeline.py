@@ -406,6 +406,7 @@ def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path)
     assert trained_indices(recorded.folder) == in_order(4)
 
 
+@pytest.mark.slow
 def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(tmp_path):
     folder = tmp_path / "run"
     more = {"steps": 4, "eval": {"tasks": 0}, "checkpoint": {"every": 1, "keep": 9}}
