@@ -32,12 +32,14 @@ from typing import Any
 HERE = Path(__file__).resolve()
 TIMED = ("kind", "time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
 SMALL = ["--set", "eval.tasks=16"]
+FEW = ["--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"]
+"""Of machines, whose texts are long."""
 ALWAYS = ["--set", "log.tokens=true", "--set", "model.dtype=float32"]
 """Of every run: the type is given, as by itself a run takes what it measures to be faster."""
 CASES: dict[str, list[list[str]]] = {
     "arithmetic": [["run", "--env", "arithmetic", "--steps", "20", *SMALL]],
     "fizzbuzz": [["run", "--env", "fizzbuzz", "--steps", "3", *SMALL]],
-    "besiege-small": [["run", "--recipe", "besiege-small", "--steps", "5", *SMALL]],
+    "besiege-small": [["run", "--recipe", "besiege-small", "--steps", "3", *FEW]],
     "sft": [["sft", "--env", "arithmetic", "--steps", "10", *SMALL]],
     "masked": [
         [
