@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .runs import small_settings
 from .tiny import save_tiny
 
 
@@ -19,14 +20,7 @@ def tiny_folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def settings(tiny_folder: Path) -> dict[str, Any]:
     """A run in which the tiny model learns within a few steps."""
-    return {
-        "environment": "letters",
-        "model": {"name": str(tiny_folder), "dtype": "float32"},
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-    }
+    return small_settings(tiny_folder)
 
 
 @pytest.fixture

@@ -21,10 +21,12 @@ class Heard(Observer):
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.said: list[str] = []
         self.warnings: list[str] = []
 
     def say(self, text: str) -> None:
         self.texts.append(text)
+        self.said.append(text)
 
     def warn(self, text: str) -> None:
         self.texts.append(text)
@@ -60,13 +62,6 @@ def finished_arithmetic(root: Path, **more: Any) -> Path:
     config = build_config([small_settings(save_tiny(root / "tiny")), settings, more])
     Trainer(config, folder=root / "run").run()
     return root / "run"
-
-
-def stop_after(trainer: Trainer, step: int) -> None:
-    """Let the run be asked to stop in a step."""
-    trainer.observer.step = (  # type: ignore[method-assign]
-        lambda number, total, metrics: trainer.request_stop() if number == step else None
-    )
 
 
 def logged(folder: Path, name: str) -> list[Any]:

@@ -12,10 +12,12 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
+from .runs import Heard as Heard
+from .runs import small_settings
+from .runs import untimed as untimed
 from .tiny import save_tiny
 
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
@@ -24,18 +26,7 @@ LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
 
 def tiny_settings(folder: Path) -> dict[str, Any]:
     """Return what the fixture `settings` is, with the model in `folder`."""
-    return {
-        "environment": "letters",
-        "model": {"name": str(save_tiny(folder / "tiny")), "dtype": "float32"},
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-    }
-
-
-TIMED = ("time/", "verify/seconds/", "memory/")
-"""Parts of the names of metrics that differ between two equal runs."""
+    return small_settings(save_tiny(folder / "tiny"))
 
 
 QUICK: Mapping[str, Any] = {
@@ -45,20 +36,6 @@ QUICK: Mapping[str, Any] = {
     "trainer.memory_check": "off",
 }
 """Settings of a run that does nothing but its steps."""
-
-
-class Heard(Observer):
-    """Keeps what the user is told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warnings: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
 
 
 def make(
@@ -109,18 +86,6 @@ def run_until(trainer: Trainer, step: int) -> Trainer:
 def steps_of(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics of the steps of a run."""
     return [line for line in read_lines(folder / "metrics.jsonl") if line["kind"] == "step"]
-
-
-def untimed(folder: Path) -> list[dict[str, Any]]:
-    """Return all metrics of a run but those that its clock and its memory decide."""
-    return [
-        {
-            name: value
-            for name, value in line.items()
-            if name != "eval/seconds" and not any(part in name for part in TIMED)
-        }
-        for line in read_lines(folder / "metrics.jsonl")
-    ]
 
 
 def grpo(*arguments: object, status: int = 0) -> Result:

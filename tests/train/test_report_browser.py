@@ -14,6 +14,7 @@ from grpo_core.report.html.opened import OpenRun
 from grpo_core.report.html.single import write_single_file
 from grpo_core.runs.folder import RunFolder
 
+from ..commandline import words
 from .report_runs import LONG, add_hostile_groups, add_rollouts, group, trained_run, verdict
 from .short_runs import tiny_settings
 from .test_report import serving
@@ -35,19 +36,7 @@ FILTERS = (
     *("error=yes", "text=LOREM", "text=window.ran&order=spread"),
     "reward_from=0.1&text=letters&truncated=yes&page=0",
 )
-CHARTS = [
-    "reward",
-    "pass",
-    "entropy",
-    "alive",
-    "parts",
-    "audit",
-    "kl",
-    "length",
-    "errors",
-    "time",
-    "memory",
-]
+CHARTS = words("reward pass entropy alive parts audit kl length errors time memory")
 """Of which the first four, which tell soonest whether a run learns, come first."""
 
 

@@ -19,7 +19,8 @@ from grpo_core.train.run.stopping import Best, Stopping
 
 from .killing import killed
 from .letters import Letters
-from .runs import Heard, logged, small_settings, stop_after
+from .runs import Heard, logged, small_settings
+from .short_runs import run_until
 from .tiny import save_tiny
 
 
@@ -111,8 +112,7 @@ def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
         "verify": {"cache": "off"},
     }
     trainer = Trainer(build_config([settings, more]), Growing(), folder=tmp_path / "run")
-    stop_after(trainer, 5)
-    trainer.run()
+    run_until(trainer, 5)
     assert best_of(tmp_path / "run")["step"] == 4
     # As if it had been killed in step 5.
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000005")
@@ -157,8 +157,7 @@ def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
     whole.run()
     assert whole.done == 6  # without learning no evaluation is better than the first
     parts = Trainer(config, Letters(), folder=tmp_path / "parts")
-    stop_after(parts, 3)
-    parts.run()
+    run_until(parts, 3)
     assert not parts.folder.finished
     again = Trainer.resumed(tmp_path / "parts", Letters())
     assert again.done == 3

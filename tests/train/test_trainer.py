@@ -23,8 +23,8 @@ from grpo_core.train.run.checkpoint import checkpoints
 
 from .killing import killed
 from .letters import Letters, Raising
-from .runs import logged, small_settings, stop_after, untimed
-from .short_runs import make
+from .runs import logged, small_settings, untimed
+from .short_runs import make, run_until
 from .short_runs import ran as run
 from .tiny import save_tiny
 
@@ -196,8 +196,7 @@ def test_a_run_that_was_stopped_goes_on_in_the_same_process(
     env = Letters() if name == "letters" else None
     config = build_config([settings, own])
     stopped = Trainer(config, env, folder=tmp_path / "stopped")
-    stop_after(stopped, 2)
-    stopped.run()
+    run_until(stopped, 2)
     assert stopped.done == 2
     stopped.run()
     assert stopped.folder.finished

@@ -7,24 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config.overrides import build_config
-from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
-
-
-class Heard(Observer):
-    """Keep what a run says, and what it warns of."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.warnings: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
+from .runs import Heard as Heard
 
 
 def make(
