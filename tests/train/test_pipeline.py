@@ -23,7 +23,6 @@ from grpo_core.config.overrides import build_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.protocol.events import BatchCollected
-from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
@@ -44,6 +43,7 @@ from .guessing import Guessing
 from .killing import killed
 from .letters import Letters
 from .short_runs import run_until, steps_of, tiny_settings
+from .test_segments import plain_logprobs
 
 P, G = 3, 4
 
@@ -136,16 +136,6 @@ def in_order(steps: int) -> dict[int, list[int]]:
 # --- the loss
 
 
-def _logprobs(policy: Any, segment: Segment) -> torch.Tensor:
-    """Of each completion token (T,), by a plain forward pass."""
-    ids = torch.tensor([[*segment.prompt_ids, *segment.token_ids]])
-    logits_TV = policy.model(input_ids=ids, use_cache=False).logits[
-        0, len(segment.prompt_ids) - 1 : -1
-    ]
-    log_TV = torch.log_softmax(logits_TV, dim=-1)
-    return log_TV[torch.arange(len(segment.token_ids)), list(segment.token_ids)]
-
-
 def test_the_share_of_tokens_whose_importance_is_cut_is_told():
     """What an update makes of the weights, the oracles of test_algorithm.py and test_segments.py compute."""
     config = run_config(loss={"tis_cap": 1.1, "tis_floor": 0.9})
@@ -155,7 +145,10 @@ def test_the_share_of_tokens_whose_importance_is_cut_is_told():
         math.exp(now - drawn)
         for segment in segments
         for now, drawn, is_trained in zip(
-            _logprobs(policy, segment).tolist(), segment.logprobs, segment.trainable, strict=True
+            plain_logprobs(policy, segment).tolist(),
+            segment.logprobs,
+            segment.trainable,
+            strict=True,
         )
         if is_trained
     ]
@@ -203,7 +196,7 @@ def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
                 parameter.copy_(recorded.weights[version][name])
             for rollout in group.rollouts:
                 drawn = torch.tensor(rollout.logprobs) * torch.tensor(rollout.trainable)
-                logprob_T = _logprobs(policy, rollout) * torch.tensor(rollout.trainable)
+                logprob_T = plain_logprobs(policy, rollout) * torch.tensor(rollout.trainable)
                 torch.testing.assert_close(logprob_T, drawn, rtol=0, atol=1e-4)
     assert 0 < max(ages) <= bound
     assert trained_indices(recorded.folder) == in_order(6)

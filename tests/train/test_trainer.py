@@ -233,28 +233,6 @@ def test_a_run_without_environments_has_no_tasks_to_sample(settings, tmp_path):
         Trainer(config, folder=tmp_path / "run").sample(2)
 
 
-@pytest.mark.slow
-def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings, tmp_path):
-    """The line of that step in metrics.jsonl is what is missing."""
-    trainer = make({**settings, "steps": 4, "eval": {"tasks": 0}}, tmp_path / "run")
-    write = trainer.folder.metrics
-
-    def full(values):
-        if values["step"] == 2:
-            raise RunStoppedError("no space left")
-        write(values)
-
-    trainer.folder.metrics = full
-    with pytest.raises(RunStoppedError):
-        trainer.run()
-    again = Trainer.resumed(tmp_path / "run", Letters())
-    assert (again.done, again.method.stream.position) == (2, 2 * 4)
-    again.run()
-    lines = RunFolder(tmp_path / "run").rollout_lines()
-    keys = sorted({(line["step"], line["key"]["index"]) for line in lines})
-    assert keys == [(1 + i // 4, i) for i in range(4 * 4)]
-
-
 def test_a_reward_part_with_the_name_of_a_number_of_the_run_is_refused(settings, tmp_path):
     class Taken(Letters):
         parts: ClassVar[dict[str, float]] = {"share": 1.0, "std": 0.0}
