@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -16,52 +16,95 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults_bench import Bench, Child, Place, Told, steps_done
-from faults_disks import KB, Disk, Image, Memory, immutable
+from faults_bench import Child, Told, steps_done
 from faults_user import SAME, FailedError, User
 
 NOBODY = 65534
-SIZES = (0, 4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600)
+KB, IMAGE_BYTES = 1024, 48 << 20
+SIZES = (4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600)
 """In KB."""
 INODES = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 24, 28, 32, 40, 50, 60)
 ENDS = re.compile("(finished|stopped|failed|cancelled|unscored) after step")
+MOUNTED: set[Path] = set()
+
+
+def mount(place: Path, *arguments: object) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    _call("mount", *arguments, place)
+    MOUNTED.add(place)
+
+
+def unmount(*places: Path) -> None:
+    """Unmount file systems, also if a process still uses them."""
+    for place in places:
+        if _call("umount", place, check=False):
+            _call("umount", "-l", place)
+        MOUNTED.discard(place)
+
+
+def _call(*command: object, check: bool = True) -> int:
+    words = [str(part) for part in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.returncode
 
 
 @dataclass(slots=True)
-class Scene:
+class Scene(User):
     """One fault. turn: how many of its kind there were before, for what is tried in order."""
 
-    bench: Bench
-    place: Place
-    user: User
-    rng: random.Random
-    turn: int
+    turn: int = 0
     details: dict[str, Any] = field(default_factory=dict)
-    disks: list[Disk] = field(default_factory=list)
 
-    def on(self, disk: Disk) -> None:
-        """Let the run, and now and then its cache, lie on a disk of its own."""
-        self.disks.append(disk)
-        self.place.run = disk.place / "run"
+    @property
+    def disk(self) -> Path:
+        return self.place.folder / "disk"
+
+    @property
+    def image(self) -> Path:
+        return self.place.folder / "image"
+
+    def on_disk(self, heal: Callable[[], None]) -> None:
+        """Let the run, and now and then its cache, lie on the disk; heal: does what "make room" or "make it writable" asks for."""
+        self.place.run = self.disk / "run"
         if self.rng.random() < 0.5:
-            self.place.cache = disk.place / "cache"
-        self.user.heal = disk.heal
+            self.place.cache = self.disk / "cache"
+        self.heal = heal
+
+    def on_memory(self, **limits: int) -> None:
+        """Use a tmpfs with limits, which are lifted to heal it."""
+        options = ",".join(["mode=755", *(f"{name}={value}" for name, value in limits.items())])
+        mount(self.disk, "-t", "tmpfs", "-o", options, "tmpfs")
+        lifted = f"remount,size={IMAGE_BYTES},nr_inodes=100000"
+        self.on_disk(lambda: mount(self.disk, "-o", lifted))
+
+    def on_image(self, *, options: str = "data=ordered") -> None:
+        """Use an ext4 file system in a file, which is made writable to heal it."""
+        with self.image.open("wb") as file:
+            file.truncate(IMAGE_BYTES)
+        _call("mkfs.ext4", "-q", "-F", "-m", "0", self.image)
+        mount(self.disk, "-o", f"loop,{options}", self.image)
+
+        def heal() -> None:
+            _call("chattr", "-R", "-i", self.disk, check=False)
+            if self.details.get("locked") == "file system":
+                unmount(self.disk)
+                _call("e2fsck", "-p", "-f", self.image, check=False)
+                mount(self.disk, "-o", f"loop,{options}", self.image)
+
+        self.on_disk(heal)
 
     def begin(self, **more: Any) -> Child:
         """Start the run from its beginning."""
-        arguments = self.bench.start_arguments(self.place.run)
-        return self.bench.start(self.place, arguments, plots=bool(self.disks), **more)
-
-    def stage(self) -> None:
-        """Take a copy of a run that was killed."""
-        self.take(self.rng.choice(self.bench.reference.stages))
+        return self.start(self.bench.start_arguments(self.place.run), **more)
 
     def take(self, original: Path) -> None:
         """Take a copy of a run."""
         self.details["from"] = original.name
         for name in ("run", "cache"):
             shutil.copytree(original / name, self.place.folder / name, symlinks=True)
-        self.user.original = original
+        self.original = original
         self.place.begun = True
 
     def wait(self, child: Child) -> None:
@@ -87,18 +130,22 @@ class Scene:
 
 
 def kill(scene: Scene) -> str:
-    """kill -9, up to three times."""
+    """kill -9, up to three times; files have the permissions that the umask leaves, whatever wrote them."""
+    scene.umask = scene.details["umask"] = scene.rng.choice((0o022, 0o077, 0o002, 0o027))
     for number in range(scene.rng.randint(1, 3)):
         run = scene.place.run
         again = number and (run / "config.json").exists()
         if again and (run / "final").exists():
             break
-        resume = ["run", "--resume", str(run)]
-        child = scene.bench.start(scene.place, resume) if again else scene.begin()
+        child = scene.start(["run", "--resume", str(run)]) if again else scene.begin()
         scene.wait(child)
         child.signal(signal.SIGKILL)
-        scene.user.record(child.told())
-    return scene.user.finish()
+        scene.record(child)
+    verdict = scene.finish()
+    for path in (scene.place.run / "final").rglob("*"):
+        if (found := stat.S_IMODE(path.stat().st_mode)) != 0o666 & ~scene.umask:
+            raise FailedError(f"final/{path.name} has mode {found:o} at umask {scene.umask:o}")
+    return verdict
 
 
 def interrupt(scene: Scene) -> str:
@@ -108,41 +155,40 @@ def interrupt(scene: Scene) -> str:
     child = scene.begin()
     scene.wait(child)
     child.signal(number)
-    told = child.told()
-    scene.user.record(told)
+    told = scene.record(child)
     _require(told.status in (0, -number, 128 + number), told)
     if "stopping:" in told.err:
         _end_is_noted(scene)
-    return scene.user.finish()
+    return scene.finish()
 
 
 def power(scene: Scene) -> str:
     """A power cut: only what has reached the block device is left."""
     kinds = ("data=ordered", "data=writeback", "data=ordered,commit=1")
     options = scene.details["mount"] = scene.rng.choice(kinds)
-    disk = Image(scene.place.folder / "disk", scene.place.folder / "image", options=options)
-    scene.on(disk)
-    scene.user.heal = None
+    scene.on_image(options=options)
     child = scene.begin()
+    scene.heal = None
     scene.wait(child)
     child.signal(signal.SIGSTOP)  # so that the copy is of one moment
-    disk.snapshot(scene.place.folder / "cut")
+    _call("cp", "--sparse=always", scene.image, scene.place.folder / "cut")
     saved = _saved(scene.place.run)
     child.signal(signal.SIGKILL)
-    scene.user.record(child.told())
-    disk.cut_to(scene.place.folder / "cut")
+    scene.record(child)
+    unmount(scene.disk)
+    mount(scene.disk, "-o", f"loop,{options}", scene.place.folder / "cut")
     if saved and not (scene.place.run / "checkpoints" / saved).is_dir():
         raise FailedError(f"{saved} had been saved before the power was cut, and is gone")
-    return scene.user.finish()
+    return scene.finish()
 
 
 def damaged(damage: Callable[[Scene], None]) -> Callable[[Scene], str]:
     """Return the kind of fault that damages a run that was killed."""
 
     def fault(scene: Scene) -> str:
-        scene.stage()
+        scene.take(scene.rng.choice(scene.bench.reference.stages))
         damage(scene)
-        return scene.user.finish()
+        return scene.finish()
 
     return fault
 
@@ -151,117 +197,95 @@ def finished(scene: Scene) -> str:
     """A file of a finished run is damaged in any way."""
     scene.take(scene.bench.reference.folder.parent)
     scene.rng.choice((_flip, _flip, _truncate, _truncate, _delete))(scene)
-    verdicts = [scene.user.use(command) for command in ("generate", "eval")]
+    verdicts = [scene.use(command) for command in ("generate", "eval")]
     return next((verdict for verdict in verdicts if verdict != SAME), SAME)
 
 
 def full_disk(scene: Scene) -> str:
     """The disk has only so much room, until the user makes some."""
-    size = KB * SIZES[scene.turn % len(SIZES)]
-    where = scene.place.folder / "disk"
-    if scene.turn // len(SIZES) % 2 == scene.turn % 2:
-        scene.on(Memory(where, size=size or 4 * KB))
-    else:
-        disk = Image(where, scene.place.folder / "image")
-        scene.on(disk)
-        disk.leave(size)
-    scene.details |= {"size": size, "disk": type(scene.disks[0]).__name__}
-    return scene.user.finish()
+    size = scene.details["size"] = KB * SIZES[scene.turn % len(SIZES)]
+    scene.on_memory(size=size)
+    return scene.finish()
 
 
 def full_inodes(scene: Scene) -> str:
     """The disk takes only so many files."""
     inodes = scene.details["inodes"] = INODES[scene.turn % len(INODES)]
-    scene.on(Memory(scene.place.folder / "disk", nr_inodes=inodes))
-    return scene.user.finish()
+    scene.on_memory(nr_inodes=inodes)
+    return scene.finish()
 
 
-def closed_pipe(scene: Scene) -> str:
-    """Who reads the output goes away after some bytes."""
-    which = scene.details["closed"] = ("stdout", "stderr", "both")[scene.turn % 3]
-    most = scene.rng.choice((0, 100, 1000, 4000))
-    after = scene.details["bytes"] = int(most * scene.rng.random())
-    read, write = os.pipe()
-    streams = _streams(which, lambda: os.dup(write))
-    os.close(write)
-    child = scene.begin(**streams)
-    thread = threading.Thread(target=_read_some, args=(read, after))
-    thread.start()
-    told = child.told()
-    thread.join()
-    scene.user.record(told)
-    _require(told.status in (0, 1, 141, -signal.SIGPIPE), told)
-    _end_is_noted(scene)
-    return scene.user.finish()
+def lost_output(full: bool) -> Callable[[Scene], str]:
+    """Return the kind of fault of which nothing can be printed any more: the disk is full, or who reads a pipe goes away."""
 
+    def fault(scene: Scene) -> str:
+        which = scene.details["lost"] = ("stdout", "stderr", "both")[scene.turn % 3]
+        names = {"stdout": ("out",), "stderr": ("err",)}.get(which, ("out", "err"))
+        after = int(scene.rng.choice((0, 100, 1000, 4000)) * scene.rng.random())
+        read, write = os.pipe()
+        if full:
+            os.close(write)
+            write = os.open("/dev/full", os.O_WRONLY)
+        streams = {name: os.dup(write) for name in names}
+        os.close(write)
+        child = scene.begin(**streams)
+        thread = threading.Thread(target=_read_some, args=(read, after))
+        thread.start()
+        told = child.told()
+        thread.join()
+        scene.record(child)
+        said = not full or told.status == 0 or which != "stdout" or len(told.errors) == 1
+        allowed = (0, 1) if full else (0, 1, 141, -signal.SIGPIPE)
+        _require(told.status in allowed and said, told)
+        _end_is_noted(scene)
+        return scene.finish()
 
-def full_output(scene: Scene) -> str:
-    """What is printed cannot be written, as on a full disk."""
-    which = scene.details["full"] = ("stdout", "stderr", "both")[scene.turn % 3]
-    streams = _streams(which, lambda: os.open("/dev/full", os.O_WRONLY))
-    told = scene.begin(**streams).told()
-    scene.user.record(told)
-    said = told.status == 0 or which != "stdout" or len(told.errors) == 1
-    _require(told.status in (0, 1) and said, told)
-    _end_is_noted(scene)
-    return scene.user.finish()
+    return fault
 
 
 def locked(scene: Scene) -> str:
     """A file or folder of the run becomes immutable, or the whole file system read-only."""
-    disk = Image(scene.place.folder / "disk", scene.place.folder / "image")
-    scene.on(disk)
+    scene.on_image()
     child = scene.begin()
     scene.wait(child)
     if scene.turn % 3 == 0:
         scene.details["locked"] = "file system"
-        disk.fail()
+        _call("mount", "-o", "remount,abort", scene.disk)  # as after an error of the device
     else:
         paths = sorted(scene.place.run.rglob("*"))
         written = [p for p in paths if p.suffix in {".jsonl", ".txt", ".json"} or p.is_dir()]
-        target = scene.rng.choice(written or [disk.place])
-        scene.details["locked"] = str(target.relative_to(disk.place))
-        immutable(target)
-    told = child.told()
-    scene.user.record(told)
+        target = scene.rng.choice(written or [scene.disk])
+        scene.details["locked"] = str(target.relative_to(scene.disk))
+        _call("chattr", "+i", target)
+    told = scene.record(child)
     if told.status != 0:
-        scene.user.follow(scene.user.judged(told), begun=(scene.place.run / "config.json").exists())
-    disk.heal()  # what was damaged while nobody wrote is none of the run's business
-    return scene.user.finish()
+        scene.follow(scene.judged(told), begun=(scene.place.run / "config.json").exists())
+    scene.heal()  # what was damaged while nobody wrote is none of the run's business
+    return scene.finish()
 
 
 def foreign(scene: Scene) -> str:
     """The run folder is another user's."""
-    scene.stage()
+    scene.take(scene.rng.choice(scene.bench.reference.stages))
     folders, files = scene.rng.choice(((0o755, 0o644), (0o755, 0o600), (0o700, 0o600)))
     scene.details |= {"folders": oct(folders), "files": oct(files)}
-    _set_modes(scene.place.run, folders, files)
+    paths = [scene.place.run, *scene.place.run.rglob("*")]
+    for path in paths:
+        path.chmod(folders if path.is_dir() else files)
     home = scene.place.folder / "home"
     for folder in (scene.place.cache, home):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         os.chown(folder, NOBODY, NOBODY)
-    scene.user.uid = NOBODY
-    scene.user.env = {"XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
-    scene.user.heal = lambda: _give(scene.place.run, NOBODY)
-    return scene.user.finish()
+    scene.uid = NOBODY
+    scene.env = {"XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
 
+    def heal() -> None:
+        for path in paths:
+            os.chown(path, NOBODY, NOBODY)
 
-def umask(scene: Scene) -> str:
-    """Files have the permissions that the umask leaves, whatever wrote them."""
-    masks = scene.details["umasks"] = scene.rng.choices((0o022, 0o077, 0o002, 0o027), k=2)
-    child = scene.begin(umask=masks[0])
-    scene.wait(child)
-    child.signal(signal.SIGKILL)
-    scene.user.record(child.told())
-    ended = (scene.place.run / "final").exists()
-    scene.user.umask = masks[1]
-    verdict = scene.user.finish()
-    for path in (scene.place.run / "final").rglob("*"):
-        expected = 0o666 & ~masks[0 if ended else 1]
-        if (found := stat.S_IMODE(path.stat().st_mode)) != expected:
-            raise FailedError(f"final/{path.name} has mode {found:o}, not {expected:o}")
-    return verdict
+    scene.heal = heal
+    return scene.finish()
 
 
 def _choose_file(scene: Scene) -> Path:
@@ -311,12 +335,6 @@ def _truncate(scene: Scene) -> None:
     os.truncate(path, size)
 
 
-def _streams(which: str, opened: Callable[[], int]) -> dict[str, int]:
-    """Return descriptors for "stdout", "stderr" or "both"."""
-    names = {"stdout": ("out",), "stderr": ("err",)}.get(which, ("out", "err"))
-    return {name: opened() for name in names}
-
-
 def _require(allowed: bool, told: Told) -> None:
     """Fail unless a command ended in an allowed way."""
     if not allowed:
@@ -356,24 +374,14 @@ def _saved(run: Path) -> str:
     return max((name for name in names if int(name.removeprefix("step-")) < done), default="")
 
 
-def _set_modes(top: Path, folders: int, files: int) -> None:
-    for path in (top, *top.rglob("*")):
-        path.chmod(folders if path.is_dir() else files)
-
-
-def _give(top: Path, uid: int) -> None:
-    for path in (top, *top.rglob("*")):
-        os.chown(path, uid, uid)
-
-
 KINDS: dict[str, Callable[[Scene], str]] = {
     "kill": kill, "signal": interrupt, "power": power, "finished": finished, "disk": full_disk,
-    "inodes": full_inodes, "pipe": closed_pipe, "full": full_output, "locked": locked,
-    "foreign": foreign, "umask": umask, "flip": damaged(_flip), "truncate": damaged(_truncate),
+    "inodes": full_inodes, "pipe": lost_output(full=False), "full": lost_output(full=True),
+    "locked": locked, "foreign": foreign, "flip": damaged(_flip), "truncate": damaged(_truncate),
     "delete": damaged(_delete), "line": damaged(_drop_line),
 }  # fmt: skip
 ORDER = (
     "kill", "flip", "disk", "signal", "power", "finished", "pipe", "truncate", "inodes", "locked",
-    "foreign", "delete", "flip", "full", "disk", "line", "finished", "power", "signal", "umask",
+    "foreign", "delete", "flip", "full", "disk", "line", "finished", "power", "signal", "kill",
 )  # fmt: skip
 """Which kinds come after one another, so that any twenty faults are of all kinds."""

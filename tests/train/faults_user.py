@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults_bench import Bench, Place, Told, answer, asking
+from faults_bench import Bench, Child, Place, Told, answer, asking
 
 ROUNDS = 8
 SAME = "same"
@@ -94,14 +94,16 @@ class User:
 
     def do(self, arguments: Sequence[str]) -> Told:
         """Run a command to its end and record it."""
-        way = {"uid": self.uid, "umask": self.umask, "env": self.env}
-        plots = self.heal is not None
-        told = self.bench.start(self.place, arguments, plots=plots, **way).told()
-        self.record(told)
-        return told
+        return self.record(self.start(arguments))
 
-    def record(self, told: Told) -> None:
-        """Note how a command ended; raises FailedError for what no command may do."""
+    def start(self, arguments: Sequence[str], **more: Any) -> Child:
+        """Begin a command."""
+        way = {"uid": self.uid, "umask": self.umask, "env": self.env, **more}
+        return self.bench.start(self.place, arguments, plots=self.heal is not None, **way)
+
+    def record(self, child: Child) -> Told:
+        """Wait for the end of a command and note it; raises FailedError for what no command may do."""
+        told = child.told()
         shown = [text if not text.startswith("--set=") else "..." for text in told.arguments]
         message = told.errors[0] if told.errors else "\n".join(told.err.splitlines()[-3:])[-500:]
         command, seconds = " ".join(dict.fromkeys(shown)), round(told.seconds, 2)
@@ -113,6 +115,7 @@ class User:
             _, traceback, after = text.partition("Traceback (most recent call last)")
             if traceback:
                 raise FailedError(f"a traceback: {after[-1500:]}")
+        return told
 
     def judged(self, told: Told) -> str:
         """Return the message of a command that failed, if it is one clear line."""
