@@ -82,10 +82,7 @@ BODIES: dict[str, Callable[[], bytes]] = {
 }
 """Replies that are no replies, by what is wrong with them."""
 
-HEADERS = {
-    "the largest header": b"\xff" * 8,
-    "a header of 60 MB": (60_000_000).to_bytes(8, "big"),
-}
+HEADERS = {"the largest header": b"\xff" * 8, "a header of 60 MB": (60_000_000).to_bytes(8, "big")}
 
 
 def send(data: bytes) -> None:

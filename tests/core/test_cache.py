@@ -137,15 +137,6 @@ def test_a_failure_is_not_kept_and_costs_no_other_attempt():
     assert verifier.stats.cache_hits == 0
 
 
-def test_a_file_is_known_to_a_later_run(tmp_path: Path):
-    for judged in (1, 0):
-        cache = VerdictCache(tmp_path / "deep" / "verdicts.sqlite", entries=100)
-        verdicts, _ = judge(env := Counting(), ["a"], cache=cache)
-        cache.close()
-        assert env.judged == judged
-        assert verdicts[0].total == 1.0
-
-
 class Paying(Counting):
     """Each turn earns its number."""
 
@@ -155,18 +146,18 @@ class Paying(Counting):
         return Verdict({"reward": Reward(turns=earned, seconds=1.0)})
 
 
-def test_what_each_turn_earned_is_kept_and_checked_against_the_attempt(tmp_path: Path):
-    say = Message("assistant", "a")
+def test_a_file_is_known_to_a_later_run_with_what_each_turn_earned(tmp_path: Path):
+    say, path = Message("assistant", "a"), tmp_path / "deep" / "verdicts.sqlite"
     attempt = Rollout((say, Message("user", "?"), say))
     for judged in (1, 0):
-        cache = VerdictCache(tmp_path / "verdicts.sqlite", entries=100)
+        cache = VerdictCache(path, entries=100)
         verdicts, _ = judge(env := Paying(), [attempt], cache=cache)
         cache.close()
         assert env.judged == judged
         assert verdicts[0].rewards["reward"].turns == (0.0, 1.0)
-    with sqlite3.connect(tmp_path / "verdicts.sqlite") as file:
+    with sqlite3.connect(path) as file:
         file.execute("""UPDATE verdicts SET verdict = replace(verdict, '[0.0, 1.0]', '[1.0]')""")
-    cache = VerdictCache(tmp_path / "verdicts.sqlite", entries=100)
+    cache = VerdictCache(path, entries=100)
     judge(env, [attempt], cache=cache)
     cache.close()
     assert env.judged == 1, "a verdict with another number of turns was used"

@@ -43,10 +43,7 @@ def test_a_child_knows_its_parent_by_an_argument() -> None:
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [
-        ("os._exit(3)", 3),
-        ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
-    ],
+    [("os._exit(3)", 3), ("import signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV)],
 )
 def test_how_a_child_ended_is_known_though_it_reads_no_request(code: str, status: int) -> None:
     ending, seconds = ended(code, request=b"x" * 1_000_000)

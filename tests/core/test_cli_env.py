@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..commandline import words
-from .distributions import (
-    OFFERS_ONE,
-    TOY_ENVIRONMENT,
-    grpo,
-    grpo_apart,
-    install,
-    install_plugin,
-)
+from .distributions import OFFERS_ONE, TOY_ENVIRONMENT, grpo, grpo_apart, install, install_plugin
 
 
 def test_version_names_the_distribution() -> None:
@@ -150,6 +143,9 @@ def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> No
         ("show toy --set bonus=1", "as in --set env."),
         ("show toy --index 10", "--index 10 is too large: the train split of 'toy' holds 10 tasks"),
         ("score toy --index 10 --answer -", "--index 10 is too large"),
+        ("card toi", "environment 'toi' is not known; did you mean 'toy'?"),
+        ("card toy --set env.bonsu=1", "env.bonsu is not a setting of 'toy'"),
+        ("card toy --json --markdown", "exclude each other"),
         ("score toy --answer nowhere.txt", "--answer 'nowhere.txt' cannot be read"),
     ],
 )

@@ -173,20 +173,8 @@ class TestJsonBlocks:
         assert block.content == content
         assert content in text[block.start : block.end]
 
-    @pytest.mark.parametrize(
-        ("text", "reason"),
-        [
-            ("", "the text is empty"),
-            ("true", "no list and no object"),
-            ("[1] or [2]", "several texts stand in brackets"),
-            ("```json\n3\n```\n[1]", "no block between code fences begins with"),
-            ("```json\n[1]", "one that is never closed"),
-        ],
-    )
-    def test_a_refusal_says_why(self, text: str, reason: str) -> None:
-        refusal = find_json(text)
-        assert isinstance(refusal, NoAnswer)
-        assert reason in refusal.reason
+
+PYTHON = ("python", "py")
 
 
 class TestRefusals:
@@ -207,16 +195,23 @@ class TestRefusals:
         assert refusal.reason == f"looked for exactly one block <a>...</a>: {reason}"
 
     @pytest.mark.parametrize(
-        ("text", "reason"),
+        ("languages", "text", "reason"),
         [
-            (" ", "labelled py or python: found none, the text is empty"),
-            ("x", "labelled py or python: found none"),
-            ("```py\nx", "found one that is never closed"),
-            ("```json\nx\n```\n```\nx\n```", "found only blocks labelled 'json', ''"),
+            (PYTHON, " ", "labelled py or python: found none, the text is empty"),
+            (PYTHON, "x", "labelled py or python: found none"),
+            (PYTHON, "```py\nx", "found one that is never closed"),
+            (PYTHON, "```json\nx\n```\n```\nx\n```", "found only blocks labelled 'json', ''"),
+            (None, "", "the text is empty"),
+            (None, "true", "no list and no object"),
+            (None, "[1] or [2]", "several texts stand in brackets"),
+            (None, "```json\n3\n```\n[1]", "no block between code fences begins with"),
+            (None, "```json\n[1]", "one that is never closed"),
         ],
     )
-    def test_of_a_fence(self, text: str, reason: str) -> None:
-        refusal = find_code(text, languages=("python", "py"))
+    def test_of_a_fence_or_of_json_without_languages(
+        self, languages: tuple[str, ...] | None, text: str, reason: str
+    ) -> None:
+        refusal = find_code(text, languages=languages) if languages else find_json(text)
         assert isinstance(refusal, NoAnswer)
         assert reason in refusal.reason
         assert len(refusal.reason) < 300
@@ -257,8 +252,17 @@ class TestAnswerNumbers:
         [
             *("", "eighteen", "18 or 19", "18 19", "1/2", r"\frac{1}{2}", "17 = 18", "1,8", "1 08"),
             *("18 million", "18th", "18k", "1e5", "0x12", "--18", "-$-18", "18..", "3.5.1"),
-            "1_000",
-            *("２", "²", "nan", "inf", "**18", "$5 or $6$", "18 dollars and 50 cents", "18%%"),
+            *(
+                "1_000",
+                "２",
+                "²",
+                "nan",
+                "inf",
+                "**18",
+                "$5 or $6$",
+                "18 dollars and 50 cents",
+                "18%%",
+            ),
             *("x = y = 18", "not 17, 18", "**17** **18**", r"\boxed{17}\boxed{18}", "1" * 31),
             *("18" + " " * 200 + "x", "18 kg}"),
         ],
@@ -330,15 +334,8 @@ class TestJson:
     @pytest.mark.parametrize(
         "value",
         [
-            None,
-            True,
-            0,
-            -1.5,
-            'a ] } [ { \\ " text',
-            [],
-            {"a": [1, {"b": None}]},
-            "\U0001f600",
-            [{"a": 1}, {"a": 2}],
+            *(None, True, 0, -1.5, 'a ] } [ { \\ " text', []),
+            *({"a": [1, {"b": None}]}, "\U0001f600", [{"a": 1}, {"a": 2}]),
         ],
     )
     def test_a_json_value_is_read(self, value: object) -> None:
@@ -349,18 +346,8 @@ class TestJson:
     @pytest.mark.parametrize(
         "text",
         [
-            *(
-                "",
-                "{",
-                "[1,]",
-                "{'a': 1}",
-                "1 2",
-                "nul",
-                '{"a": 1} x',
-                "\ufeff1",
-                '"\x00"',
-                '"\\ud8"',
-            ),
+            *("", "{", "[1,]", "{'a': 1}", "1 2", "nul", '{"a": 1} x', "\ufeff1"),
+            *('"\x00"', '"\\ud8"'),
             *("NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"),
             *('"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"'),
             *('"\ud800"', '{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]'),

@@ -283,44 +283,44 @@ def test_a_rollout_gets_the_verdict_alone_that_it_gets_among_others(
 # Whole groups
 
 
-def test_a_batch_that_fails_is_judged_group_by_group_so_that_one_group_cannot_take_the_others_with_it() -> (
-    None
-):
-    env = hostile.Batch()
-    verdicts, stats = judge(env, [["1", "0"], ["1", "raise"], ["0.5", "1"]])
-    assert [[v.scored for v in group] for group in verdicts] == [
-        [True, True],
-        [False, False],
-        [True, True],
-    ]
-    assert env.calls == [[0, 1, 2], [0], [1], [2]]
-    assert stats.errors == 2
+BROKEN = Rollout((), finish="error")
 
 
-def test_only_the_group_with_too_few_verdicts_is_asked_again() -> None:
+@pytest.mark.parametrize(
+    ("answers", "retries", "scored", "calls"),
+    [
+        (
+            [["1", "0"], ["1", "raise"], ["0.5", "1"]],
+            0,
+            [[True, True], [False, False], [True, True]],
+            [[0, 1, 2], [0], [1], [2]],
+        ),
+        (
+            [["1", "0"], ["1", "forgotten"], ["1", "nan"]],
+            1,
+            [[True, True], [False, False], [True, False]],
+            [[0, 1, 2], [1], [2]],
+        ),
+        ([[BROKEN, "1"], ["1"], [BROKEN]], 0, [[False, True], [True], [False]], [[0, 1]]),
+    ],
+    ids=["one fails", "one has too few verdicts", "dialogues broke"],
+)
+def test_a_group_that_cannot_be_judged_is_asked_again_alone_and_takes_no_other_with_it(
+    answers: list[list[Any]], retries: int, scored: list[list[bool]], calls: list[list[int]]
+) -> None:
     env = hostile.Batch()
-    verdicts, _ = judge(env, [["1", "0"], ["1", "forgotten"], ["1", "nan"]], retries=1)
-    assert env.calls == [[0, 1, 2], [1], [2]]
-    assert [[v.scored for v in group] for group in verdicts] == [
-        [True, True],
-        [False, False],
-        [True, False],
-    ]
-    assert "returned 1 items for 2 rollouts" in (verdicts[1][0].error or "")
+    verdicts, stats = judge(env, answers, retries=retries)
+    assert [[v.scored for v in group] for group in verdicts] == scored
+    assert env.calls == calls
+    assert stats.errors == sum(group.count(False) for group in scored)
+    if retries == 1:
+        assert "returned 1 items for 2 rollouts" in (verdicts[1][0].error or "")
 
 
 def test_a_batch_that_hangs_ends_at_its_deadline_and_costs_only_the_group_that_hung_it() -> None:
     ((judged,), (hung,)), _ = judge(hostile.Batch(), [["1"], ["wait"]], timeout_seconds=0.2)
     assert judged.total == 1.0
     assert "verify_batch() exceeded its deadline of 0.2 s" in (hung.error or "")
-
-
-def test_attempts_whose_dialogue_broke_are_left_out_of_the_batch() -> None:
-    env = hostile.Batch()
-    broken = Rollout((), finish="error")
-    verdicts, _ = judge(env, [[broken, "1"], ["1"], [broken]])
-    assert [[v.scored for v in group] for group in verdicts] == [[False, True], [True], [False]]
-    assert env.calls == [[0, 1]]
 
 
 # Settings

@@ -165,8 +165,7 @@ def noted(path: Path) -> list[int]:
 @pytest.mark.sampled(1)
 @LINUX
 @pytest.mark.parametrize(
-    "end",
-    ["", " and sleep", " and die", " and crash", " and stop the parent"],
+    "end", ["", " and sleep", " and die", " and crash", " and stop the parent"]
 )
 def test_a_process_with_a_session_of_its_own_ends_with_its_worker(end: str, tmp_path: Path) -> None:
     note = tmp_path / "pids"
