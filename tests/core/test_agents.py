@@ -25,9 +25,7 @@ from grpo_core.verify.playing import Played, play
 
 
 def run(
-    kind: type[AgentEnvironment[Any]],
-    work: Callable[[Verifier], Awaitable[Any]],
-    **settings: Any,
+    kind: type[AgentEnvironment[Any]], work: Callable[[Verifier], Awaitable[Any]], **settings: Any
 ) -> Any:
     async def with_endpoint() -> Any:
         endpoint = open_endpoint(PluginHost(), EndpointConfig())
@@ -193,8 +191,7 @@ def test_nothing_is_left_after_100_agents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
-    [(agents.Neither, "neither agent"), (agents.WithReply, "reply")],
+    ("kind", "words"), [(agents.Neither, "neither agent"), (agents.WithReply, "reply")]
 )
 def test_a_class_that_is_not_complete_is_refused_before_anything_runs(
     kind: type[AgentEnvironment[Any]], words: str
