@@ -71,25 +71,14 @@ def templates(texts: dict[str, str]) -> Damage:
     return damage
 
 
-def pipe(name: str) -> Damage:
+def instead(name: str, make: Callable[[Path], Any]) -> Damage:
+    """Put something else in the place of a file."""
+
     def damage(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / name)
+        make(folder / name)
 
     return damage
-
-
-def is_a_folder(name: str) -> Damage:
-    def damage(folder: Path) -> None:
-        (folder / name).unlink()
-        (folder / name).mkdir()
-
-    return damage
-
-
-def device(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").symlink_to("/dev/zero")
 
 
 def nested(depth: int) -> str:
@@ -122,19 +111,18 @@ def index(content: Any) -> Damage:
     return write("model.safetensors.index.json", json.dumps(content))
 
 
-def pickled(name: str) -> Damage:
+def pickled(name: str, *, archived: bool = False) -> Damage:
+    """Replace the weights by an object that runs code, in an archive of torch or as it is."""
+
     def damage(folder: Path) -> None:
         for path in folder.glob("*.safetensors"):
             path.unlink()
-        (folder / name).write_bytes(pickle.dumps({"w": Canary()}))
+        if archived:
+            torch.save({"w": Canary()}, folder / name)
+        else:
+            (folder / name).write_bytes(pickle.dumps({"w": Canary()}))
 
     return damage
-
-
-def archived(folder: Path) -> None:
-    """Save weights with torch, and an object among them that runs code."""
-    (folder / "model.safetensors").unlink()
-    torch.save({"w": Canary()}, folder / "pytorch_model.bin")
 
 
 def bomb(folder: Path) -> None:
@@ -194,10 +182,8 @@ def gguf_start(tensors: int, settings: int) -> bytes:
     return b"GGUF" + struct.pack("<IQQ", 3, tensors, settings)
 
 
-def gguf_setting(name: str, value: str | int) -> bytes:
+def gguf_setting(name: str, value: str) -> bytes:
     data = struct.pack("<Q", len(name)) + name.encode()
-    if isinstance(value, int):
-        return data + struct.pack("<IQ", 10, value)
     return data + struct.pack("<IQ", 8, len(value)) + value.encode()
 
 
@@ -244,11 +230,11 @@ MODELS: dict[str, Damage] = {
     "no text": write("config.json", b"\xff\xfe\x00"),
     "config is a list": write("config.json", "[]"),
     "config of 20 MB": write("config.json", '{"a": "' + "x" * 20_000_000 + '"}'),
-    "config is a pipe": pipe("config.json"),
+    "config is a pipe": instead("config.json", os.mkfifo),
     "generation config is a list": write("generation_config.json", "[1]"),
-    "config is a folder": is_a_folder("config.json"),
-    "weights are a folder": is_a_folder("model.safetensors"),
-    "a pipe that nobody asked for": pipe("added_tokens.json"),
+    "config is a folder": instead("config.json", os.mkdir),
+    "weights are a folder": instead("model.safetensors", os.mkdir),
+    "a pipe that nobody asked for": instead("added_tokens.json", os.mkfifo),
     "code for the config": own_code(of_tokenizer=False),
     "code for the tokenizer": own_code(of_tokenizer=True),
     "manifest that leads outside": write("manifest.json", json.dumps({"format": 2, "files": {"../../../dev/zero": "0"}})),
@@ -272,13 +258,13 @@ MODELS: dict[str, Damage] = {
     "a sparse terabyte": header({"model.embed_tokens.weight": entry([2**38], 0, 2**40)}, size=2**40),
     "a sparse gigabyte": header({"model.embed_tokens.weight": entry([2**28], 0, 2**30)}, size=2**30),
     "only another tensor": header({"w": entry([2], 0, 8)}, size=8),
-    "weights are a device": device,
+    "weights are a device": instead("model.safetensors", lambda path: path.symlink_to("/dev/zero")),
     "index is a list": index([]),
     "index without files": index({"metadata": {}}),
     "index that leads outside": index({"weight_map": {"w": "../../../etc/passwd"}}),
     "index of an absolute path": index({"weight_map": {"w": "/dev/zero"}}),
     "pickle": pickled("pytorch_model.bin"),
-    "pickle in an archive": archived,
+    "pickle in an archive": pickled("pytorch_model.bin", archived=True),
     "compressed archive": bomb,
     "garbage for torch": lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
     "garbage for GGUF": gguf(b"GGUF" + b"\xff" * 1000),

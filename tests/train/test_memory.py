@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.errors import ConfigError
@@ -29,7 +28,7 @@ from grpo_core.train.policy.ways import DecodingWay
 from ..commandline import words
 from .arrange import micro_batches, random_rollouts
 from .short_runs import QUICK, grpo, make, ran, steps_of
-from .tiny import tiny_tokenizer
+from .tiny import save_tiny
 
 RECOMPUTED: dict[str, Any] = {"trainer.gradient_checkpointing": True}
 CHANGES = {"steps": 3, "kl.beta": 0.1, "trainer.memory_check": "warn"}
@@ -87,20 +86,7 @@ def test_a_recomputed_layer_keeps_only_what_enters_it(settings):
 @pytest.fixture(scope="module")
 def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Layers of multiples of 64, which is what quantised products are made for."""
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=104,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=512,
-        initializer_range=0.2,
-    )
-    folder = tmp_path_factory.mktemp("wide")
-    LlamaForCausalLM(shape).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return folder
+    return save_tiny(tmp_path_factory.mktemp("wide"), width=128)
 
 
 def quantised(wide_folder: Path, bits: str, dtype: str = "float32") -> dict[str, Any]:

@@ -40,13 +40,14 @@ def tiny_model(
     dtype: torch.dtype = torch.float64,
     vocab: int = len(SPECIAL) + len(string.printable),
     layers: int = 2,
+    width: int = 32,
     seed: int = 0,
 ) -> LlamaForCausalLM:
     """Random weights fixed by `seed` (the global generator is left as it was), in eval mode, fit for `tiny_tokenizer`."""
     config = LlamaConfig(
         vocab_size=vocab,
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -66,11 +67,9 @@ def tiny_model(
     return model
 
 
-def save_tiny(
-    folder: Path, *, dtype: torch.dtype = torch.float32, layers: int = 2, seed: int = 0
-) -> Path:
+def save_tiny(folder: Path, *, dtype: torch.dtype = torch.float32, **more: int) -> Path:
     """A model folder as a user would pass it to `--model`: weights in safetensors, config, tokenizer, chat template."""
-    tiny_model(dtype=dtype, layers=layers, seed=seed).save_pretrained(folder)
+    tiny_model(dtype=dtype, **more).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
