@@ -15,7 +15,7 @@ def right_programs(problem: Any) -> list[str]:
     if isinstance(problem, Numbers):
         return _of_numbers(problem)
     assert isinstance(problem, Strings)
-    return [program.replace("NAME", problem.entry) for program in STRINGS[problem.family]]
+    return [STRINGS[problem.family].replace("NAME", problem.entry)]
 
 
 HELPERS = """
@@ -117,20 +117,6 @@ def NAME(s):
         if t == s:
             return s == ""
         s = t
-#### balanced
-def NAME(s):
-    partner = dict(zip("([{<", ")]}>"))
-    s = [c for c in s if c in "()[]{}<>"]
-    def read(i, end):
-        while i < len(s) and s[i] != end:
-            if s[i] not in partner:
-                return -1
-            i = read(i + 1, partner[s[i]])
-            if i < 0 or i >= len(s):
-                return -1
-            i += 1
-        return i
-    return read(0, None) == len(s)
 #### deepest
 import re
 def NAME(s):
@@ -142,18 +128,6 @@ def NAME(s):
         rounds += 1
         s = t
     return rounds
-#### deepest
-def NAME(s):
-    stack, depths = "", [0]
-    for c in s:
-        if c in "([{<":
-            stack += c
-        else:
-            if stack[-1:] + c not in ("()", "[]", "{}", "<>"):
-                return -1
-            stack = stack[:-1]
-        depths.append(len(stack))
-    return max(depths) if stack == "" else -1
 #### first_error
 def NAME(s):
     def rest(t):
@@ -168,30 +142,11 @@ def NAME(s):
         if any(c in ")]}>" for c in rest(s[: i + 1])):
             return i
     return -1 if rest(s) == "" else len(s)
-#### first_error
-def NAME(s):
-    need, i = [], 0
-    while i < len(s):
-        if s[i] in "([{<":
-            need.insert(0, ")]}>"["([{<".index(s[i])])
-        elif not need:
-            return i
-        elif need.pop(0) != s[i]:
-            return i
-        i += 1
-    return i if need else -1
 #### insertions
 def NAME(s):
     while "()" in s:
         s = s.replace("()", "")
     return len(s)
-#### insertions
-def NAME(s):
-    low = depth = 0
-    for c in s:
-        depth += 1 if c == "(" else -1
-        low = min(low, depth)
-    return depth - 2 * low
 #### longest
 def NAME(s):
     best = 0
@@ -204,15 +159,6 @@ def NAME(s):
             if depth == 0:
                 best = max(best, j - i + 1)
     return best
-#### longest
-def NAME(s):
-    ends = [0] * (len(s) + 1)
-    for i in range(1, len(s) + 1):
-        if s[i - 1] == ")":
-            j = i - ends[i - 1] - 1
-            if j > 0 and s[j - 1] == "(":
-                ends[i] = ends[i - 1] + 2 + ends[j - 1]
-    return max(ends)
 #### with_jokers
 def NAME(s):
     depths = {0}
@@ -220,32 +166,6 @@ def NAME(s):
         steps = {"(": (1,), ")": (-1,), "*": (1, 0, -1)}[c]
         depths = {d + step for d in depths for step in steps if d + step >= 0}
     return 0 in depths
-#### with_jokers
-def NAME(s):
-    opened, stars = [], []
-    for i, c in enumerate(s):
-        if c == "(":
-            opened.append(i)
-        elif c == "*":
-            stars.append(i)
-        elif opened:
-            opened.pop()
-        elif stars:
-            stars.pop()
-        else:
-            return False
-    while opened and stars and opened[-1] < stars[-1]:
-        opened.pop()
-        stars.pop()
-    return not opened
-#### score
-def NAME(s):
-    total = depth = 0
-    for i, c in enumerate(s):
-        depth += 1 if c == "(" else -1
-        if s[i : i + 2] == "()":
-            total += 2 ** (depth - 1)
-    return total
 #### score
 def NAME(s):
     if not s:
@@ -261,22 +181,6 @@ def NAME(s):
     while "(" in s:
         s = re.sub(r"(\d)\(([a-z]*)\)", lambda m: m[2] * int(m[1]), s)
     return s
-#### unfold
-def NAME(s):
-    def read(i):
-        out = ""
-        while i < len(s) and s[i] != ")":
-            if s[i].isdigit():
-                inner, end = read(i + 2)
-                out += int(s[i]) * inner
-                i = end + 1
-            else:
-                out += s[i]
-                i += 1
-        return out, i
-    return read(0)[0]
 """
-STRINGS: dict[str, list[str]] = {}
-"""By family: programs whose function is called NAME."""
-for _family, _program in re.findall(r"#### (\w+)\n((?:(?!####).*\n)+)", _STRINGS):
-    STRINGS.setdefault(_family, []).append(_program)
+STRINGS: dict[str, str] = dict(re.findall(r"#### (\w+)\n((?:(?!####).*\n)+)", _STRINGS))
+"""By family: a program whose function is called NAME, and which works unlike the reference."""
