@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import itertools
@@ -12,17 +11,14 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 
-from grpo_core import ConfigError, MissingExtraError, Rollout, Spec, Task, TaskKey, Verdict
-from grpo_core.config.settings import VerifyConfig
+from grpo_core import ConfigError, MissingExtraError, Rollout, Task, TaskKey, Verdict
 from grpo_core.plugins.environments import build_environment
-from grpo_core.verify.engine import Verifier
 from grpo_env_reasoning_gym import categories, grpo_environments
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import FIXED, ladder
@@ -246,30 +242,3 @@ def test_the_holes_of_published_verifiers_show() -> None:
     assert not judge("complex_arithmetic", ask("complex_arithmetic"), "nan").passed  # but this is
     with pytest.raises(ValueError, match="invalid literal"):
         judge("prime_factorization", ask("prime_factorization"), "asdf")
-
-
-def verdicts(
-    spec: Spec, overrides: dict[str, Any], answers: Sequence[str]
-) -> tuple[Task[Any], list[Verdict]]:
-    async def found() -> tuple[Task[Any], list[Verdict]]:
-        env = build_environment(spec, overrides)
-        async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
-            (task,) = await verifier.tasks([TaskKey(spec.name, "train", 3, 2, 1.0)])
-            texts = (await verifier.reference(task) or "", *answers)
-            (row,) = await verifier.verify([task], [[Rollout.of(text) for text in texts]])
-            return task, row
-
-    return asyncio.run(found())
-
-
-@pytest.mark.slow
-def test_a_worker_finds_the_class_and_an_answer_at_which_the_verifier_raises_gets_the_floor() -> (
-    None
-):
-    spec, settings = SPECS["prime_factorization"], {"settings": {"min_value": 5, "max_value": 60}}
-    answers = ["<answer>7 × 11 × 13</answer>", "<answer>asdf</answer>"]
-    task, (right, wrong, junk) = verdicts(spec, settings, answers)
-    assert task.prompt == build_environment(spec, settings).task(task.key).prompt
-    assert right.passed
-    assert (wrong.total, wrong.passed) == (0.01, False)
-    assert (junk.error, junk.total, junk.raised) == (None, 0, "ValueError")

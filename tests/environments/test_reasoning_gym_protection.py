@@ -258,12 +258,16 @@ def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_it
 
 
 def test_an_answer_at_which_the_library_raises_gets_the_floor_and_others_their_reward() -> None:
-    answers = ["asdf", "×", "2 × 3 × 5 × 7", "2 × three", "REFERENCE"]
-    _, verdicts = judged("prime_factorization", answers)
+    """The task and the verdicts are a worker's, which has found the class and has its settings."""
+    name, settings = "prime_factorization", {"settings": {"min_value": 5, "max_value": 60}}
+    answers = ["asdf", "×", "7 × 11 × 13", "2 × three", "REFERENCE"]
+    task, verdicts = judged(name, answers, **settings)
+    assert task.prompt == build_environment(SPECS[name], settings).task(task.key).prompt
     assert [verdict.raised for verdict in verdicts] == ["ValueError", "", "", "ValueError", ""]
-    assert [verdict.total for verdict in verdicts][::3] == [0, 0]
+    assert [verdict.total for verdict in verdicts] == [0, 0.01, 0.01, 0, 1]
+    assert {verdict.error for verdict in verdicts} == {None}
     assert "raises ValueError" in verdicts[0].rewards["reward"].note
-    assert verdicts[-1].passed
+    assert [verdict.passed for verdict in verdicts] == [False] * 4 + [True]
 
 
 @pytest.mark.slow
