@@ -167,16 +167,6 @@ LEAVERS = {
 """What a program does to leave a trace; an expression that would see it; its value where there is none."""
 
 _DIALOGUES = r"""
-# a lock on a file of the machine
-import fcntl, os, struct, time
-def says(x):
-    fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, x, 1, 0))
-    time.sleep(2)
-def hears():
-    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
-    kind, _, start, _, _ = struct.unpack("hhqqi4x", fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_GETLK, asked))
-    return start if kind != fcntl.F_UNLCK else None
-
 # a lock on an open file of the machine
 import fcntl, os, struct, time
 def says(x):
@@ -200,19 +190,6 @@ def hears():
             try: fcntl.lockf(device, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
             except OSError: return place
             fcntl.lockf(device, fcntl.LOCK_UN, 1, place)
-
-# a wait at a page of a file
-import ctypes, os, platform, time
-libc, number = ctypes.CDLL(None), {"x86_64": 202, "aarch64": 98}[platform.machine()]
-libc.mmap.restype = ctypes.c_void_p
-page = libc.mmap(None, 4096, 1, 2, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(0))
-def says(x):
-    place = page + 4 * x
-    libc.syscall(number, ctypes.c_void_p(place), 0, ctypes.c_uint32.from_address(place).value, (ctypes.c_long * 2)(2, 0), None, 0)
-    time.sleep(0.1)
-def hears():
-    for place in range(1000):
-        if libc.syscall(number, ctypes.c_void_p(page + 4 * place), 1, 1, None, None, 0) > 0: return place
 
 # the end of a thread at a page of a file
 import ctypes, os, platform, threading, time

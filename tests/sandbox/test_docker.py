@@ -100,27 +100,6 @@ async def busy_container(engine: Engine) -> str:
         await asyncio.sleep(0.02)
 
 
-@pytest.mark.slow
-def test_a_killed_container_for_each_program_costs_no_program_its_verdict(
-    engine: Engine, open_pool: Callable[..., Docker]
-) -> None:
-    """Four programs, one after the other in one jail, and one `docker kill` in the middle of each."""
-    pool = open_pool()
-
-    async def disturbed() -> list[list[Any]]:
-        batch = [asyncio.ensure_future(pool.run([sleeper(1, 4)])) for _ in range(4)]
-        for number, program in enumerate(batch):
-            if number:
-                await batch[number - 1]
-            busy = await busy_container(engine)
-            assert not program.done()
-            await asyncio.to_thread(engine.docker, "kill", busy)
-        return [[outcome.value for outcome in (await program)[0]] for program in batch]
-
-    assert asyncio.run(disturbed()) == [[0, 1, 2, 3]] * 4
-    assert pool.started == 4  # each probe's container is the next one that programs run in
-
-
 def test_a_program_that_always_loses_its_container_is_at_fault_itself(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
