@@ -19,6 +19,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,8 @@ COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
-OPPOSITE = {
-    "min": "max",
-    "max": "min",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "amin": "amax",
-    "amax": "amin",
-}
+OPPOSITE = {"min": "max", "minimum": "maximum", "amin": "amax"}
+OPPOSITE |= {largest: smallest for smallest, largest in OPPOSITE.items()}
 # fmt: off
 
 EQUIVALENT: dict[str, str] = {
@@ -125,10 +120,7 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
         case ast.UnaryOp(op=ast.USub()):
             yield lambda found: setattr(found, "op", ast.UAdd())
         case ast.UnaryOp(op=ast.Not()):
-            yield lambda found: (
-                setattr(found, "op", ast.UAdd()),
-                setattr(found, "operand", ast.Call(ast.Name("bool"), [found.operand], [])),
-            )
+            yield _without_not
         case ast.Constant(value=bool()):
             yield lambda found: setattr(found, "value", not found.value)
         case ast.Constant(value=int() | float()):
@@ -138,12 +130,8 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
         case ast.Name() if node.id in OPPOSITE:
             yield lambda found: setattr(found, "id", OPPOSITE[found.id])
         case ast.Call(func=ast.Attribute(attr="where"), args=[_, _, _]):
-            yield lambda found: found.args.__setitem__(
-                0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], [])
-            )
-            yield lambda found: found.args.__setitem__(
-                0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], [])
-            )
+            yield partial(_always, like="ones_like")
+            yield partial(_always, like="zeros_like")
         case ast.Call(func=ast.Attribute(attr="detach" | "clamp" | "sqrt" | "exp")):
             yield _without_call
         case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(
@@ -158,6 +146,11 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
 
 def _commutes(call: ast.Call) -> bool:
     return ast.unparse(call.func).rpartition(".")[2] in OPPOSITE
+
+
+def _always(call: ast.Call, *, like: str) -> None:
+    """One side of a `where`."""
+    call.args[0] = ast.Call(ast.Attribute(ast.Name("torch"), like), [call.args[0]], [])
 
 
 def _without_not(found: ast.UnaryOp) -> None:

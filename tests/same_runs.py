@@ -31,54 +31,26 @@ from typing import Any
 
 HERE = Path(__file__).resolve()
 TIMED = ("kind", "time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
-SMALL = ["--set", "eval.tasks=16"]
-FEW = ["--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"]
-"""Of machines, whose texts are long."""
+SMALL = "--set eval.tasks=16"
+FEW = "--steps 3 --prompts-per-step 2 --group-size 4 --set eval.tasks=4"
 ALWAYS = ["--set", "log.tokens=true", "--set", "model.dtype=float32"]
 """Of every run: the type is given, as by itself a run takes what it measures to be faster."""
-CASES: dict[str, list[list[str]]] = {
-    "arithmetic": [["run", "--env", "arithmetic", "--steps", "20", *SMALL]],
-    "fizzbuzz": [["run", "--env", "fizzbuzz", "--steps", "3", *SMALL]],
-    "besiege-small": [["run", "--recipe", "besiege-small", "--steps", "3", *FEW]],
-    "sft": [["sft", "--env", "arithmetic", "--steps", "10", *SMALL]],
-    "masked": [
-        [
-            "run",
-            "--env",
-            "{place}/vowels.py:Vowels",
-            "--model",
-            "{place}/masked",
-            "--steps",
-            "20",
-            *SMALL,
-        ]
-    ],
-    "dialogue": [
-        [
-            "run",
-            "--env",
-            "{checkout}/examples/04_dialogue.py:Guess",
-            "--steps",
-            "3",
-            *("--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"),
-        ]
-    ],
+CASES: dict[str, list[str]] = {
+    "arithmetic": [f"run --env arithmetic --steps 20 {SMALL}"],
+    "fizzbuzz": [f"run --env fizzbuzz --steps 3 {SMALL}"],
+    "besiege-small": [f"run --recipe besiege-small {FEW}"],
+    "sft": [f"sft --env arithmetic --steps 10 {SMALL}"],
+    "masked": [f"run --env {{place}}/vowels.py:Vowels --model {{place}}/masked --steps 20 {SMALL}"],
+    "dialogue": [f"run --env {{checkout}}/examples/04_dialogue.py:Guess {FEW}"],
     "episodes": [
-        [
-            "run",
-            "--env",
-            "{place}/ladder.py:Ladder",
-            "--steps",
-            "3",
-            *("--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"),
-            *("--set", "advantage.name=turns", "--set", "loss.aggregation=sequence_sum"),
-        ]
+        f"run --env {{place}}/ladder.py:Ladder {FEW} "
+        "--set advantage.name=turns --set loss.aggregation=sequence_sum"
     ],
-    "two processes": [["processes=2", "run", "--env", "arithmetic", "--steps", "5", *SMALL]],
+    "two processes": [f"processes=2 run --env arithmetic --steps 5 {SMALL}"],
     "resumed": [
-        ["run", "--env", "arithmetic", "--steps", "6", "--set", "checkpoint.every=3", *SMALL],
-        ["back to step 3"],
-        ["run", "--resume", "{run}"],
+        f"run --env arithmetic --steps 6 --set checkpoint.every=3 {SMALL}",
+        "back to step 3",
+        "run --resume {run}",
     ],
 }
 VOWELS = '''
@@ -172,16 +144,12 @@ def run(checkout: Path, python: str, name: str, place: Path, folder: Path, *, ti
         "OMP_NUM_THREADS": "2",
     }
     for command in CASES[name]:
-        if command == ["back to step 3"]:
+        if command == "back to step 3":
             shutil.rmtree(folder / "final")
             shutil.rmtree(folder / "checkpoints" / "step-000006")
             continue
-        words = [
-            word.replace("{place}", str(place))
-            .replace("{run}", str(folder))
-            .replace("{checkout}", str(checkout))
-            for word in command
-        ]
+        paths = {"place": place, "run": folder, "checkout": checkout}
+        words = [word.format(**paths) for word in command.split()]
         launcher = [python]
         if words[0].startswith("processes="):
             count = words.pop(0).partition("=")[2]

@@ -6,7 +6,6 @@ import ast
 import re
 import shlex
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,7 @@ HOLES = ["task.split", "floor.listed"]
 FOLLOWING = ["floor.suffix", "floor.near"]
 
 
-def grpo_commands(lines: Iterable[str]) -> list[list[str]]:
-    """The words of each simple command, without the first."""
-    simple = [shlex.split(part) for line in lines for part in re.split(r"&&|\|", line)]
-    return [words[1:] for words in simple if words and words[0] == "grpo"]
-
-
-RUN = grpo_commands(
-    line for step in STEPS if step.language == "bash" for line in step.text.splitlines()
-)
-NAMED = grpo_commands(re.findall(r"`(grpo [^`]*)`", TEXT))
+NAMED = [shlex.split(command)[1:] for command in re.findall(r"`(grpo [^`|&]*)", TEXT)]
 
 
 def environment(draft: Step, folder: Path) -> Environment[Any]:
@@ -65,32 +55,16 @@ def test_the_tutorial_installs_makes_checks_trains_and_builds_in_this_order() ->
     assert {step.language for step in STEPS} == {"bash", "python", "toml"}
 
 
-def command_of(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the words name, and its arguments."""
+@pytest.mark.parametrize("words", NAMED, ids=" ".join)
+def test_every_command_and_option_that_is_named_exists(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
         assert words[0] in command.commands, (
             f"no command {words[0]!r} in {sorted(command.commands)}"
         )
         command, words = command.commands[words[0]], words[1:]
-    return command.load(), words
-
-
-@pytest.mark.parametrize("words", RUN, ids=" ".join)
-def test_every_command_of_a_block_is_one_that_the_command_line_understands(
-    words: list[str],
-) -> None:
-    command, arguments = command_of(words)
-    command.make_context(
-        "grpo", list(arguments)
-    )  # raises for unknown options, missing arguments and wrong types
-
-
-@pytest.mark.parametrize("words", NAMED, ids=" ".join)
-def test_every_command_and_option_that_is_named_exists(words: list[str]) -> None:
-    command, arguments = command_of(words)
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in arguments if word.startswith("--")} <= known
+    known = {option for parameter in command.load().params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 def test_the_first_draft_has_the_holes_that_the_tutorial_shows(tmp_path: Path) -> None:
@@ -138,20 +112,6 @@ def test_the_plugin_reference_is_current() -> None:
     assert with_reference(TEXT) == TEXT, (
         "run: python -m grpo_core.kit.reference environments/README.md"
     )
-
-
-def test_links_lead_to_files_and_headings() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert len(links) > 10
-    headings = {
-        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
-        for line in TEXT.splitlines()
-        if line.startswith("#")
-    }
-    for link in links:
-        file, _, heading = link.partition("#")
-        assert not file or (DOCUMENT.parent / file).exists(), link
-        assert file or heading in headings, link
 
 
 def test_a_block_without_its_number_is_told() -> None:
