@@ -196,16 +196,6 @@ def test_a_route_or_method_that_does_not_exist_is_an_error_like_any_other() -> N
 # Keys.
 
 
-def test_a_key_reaches_its_own_completer_and_no_other() -> None:
-    with served() as server:
-        accesses = {name: server.admit(Fake(lambda _, name=name: answer(name))) for name in "ab"}  # type: ignore[misc]
-        assert len({access.key for access in accesses.values()}) == 2
-        for name, access in accesses.items():
-            with server.http(access) as http:
-                body = http.post(CHAT, json=HELLO).json()
-                assert body["choices"][0]["message"]["content"] == name
-
-
 def test_without_a_valid_key_nothing_is_answered() -> None:
     completer = Fake()
     with served() as server:
