@@ -35,7 +35,6 @@ from grpo_core.kit.failing_verdicts import verify_directly
 from grpo_core.kit.result import catalogue
 from grpo_core.testing import play_turns
 
-from .core.distributions import install
 from .docs_tables import PAGES as GENERATED
 from .docs_tables import with_tables
 from .train.tiny import save_tiny
@@ -298,8 +297,12 @@ def test_the_front_page_names_a_test_for_each_of_its_three_promises() -> None:
 
 
 def test_the_measured_table_has_three_seeds_and_the_control() -> None:
-    rows = [row[0] for row in table("examples/benchmarks/README.md", "Measured")]
-    assert rows == ["seed 0", "seed 1", "seed 2", "shuffled control"]
+    assert [row[0] for row in table("examples/benchmarks/README.md", "Measured")] == [
+        "seed 0",
+        "seed 1",
+        "seed 2",
+        "shuffled control",
+    ]
 
 
 def test_the_race_is_shown_as_it_was_measured() -> None:
@@ -342,7 +345,15 @@ def readers_package(tmp_path: Path) -> dict[str, str]:
     package.mkdir()
     (package / "env.py").write_text(shown_environment(), encoding="utf-8")
     (package / "__init__.py").write_text(offers, encoding="utf-8")
-    install(tmp_path, project["name"], entry_points=project["entry-points"]["grpo"])
+    info = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    entry_points = "".join(
+        f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items()
+    )
+    (info / "entry_points.txt").write_text(f"[grpo]\n{entry_points}")
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))),
