@@ -45,13 +45,7 @@ def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: Path, code: str, *arguments: str) -> str:
-    command = [
-        str(python),
-        "-I",
-        "-c",
-        code,
-        *arguments,
-    ]  # -I: neither PYTHONPATH nor the current folder
+    command = [str(python), "-I", "-c", code, *arguments]  # -I: no PYTHONPATH, no current folder
     result = subprocess.run(
         command, cwd=python.parents[1], capture_output=True, text=True, timeout=60, check=False
     )
@@ -67,11 +61,8 @@ def test_the_wheel_holds_only_top_level_names_that_begin_with_grpo(wheel: Path) 
 
 def test_every_package_in_the_wheel_is_marked_as_typed(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    packages = {
-        name.partition("/")[0]
-        for name in names
-        if not name.partition("/")[0].endswith(".dist-info")
-    }
+    tops = {name.partition("/")[0] for name in names}
+    packages = {top for top in tops if not top.endswith(".dist-info")}
     assert {package for package in packages if f"{package}/py.typed" not in names} == set()
 
 
@@ -126,16 +117,13 @@ from importlib.metadata import entry_points
 (script,) = [e for e in entry_points(group="console_scripts") if e.name == "grpo"]
 sys.exit(script.load()())
 """
-    assert "arithmetic" in {
-        row["name"] for row in json.loads(run(clean_python, code, "envs", "--json"))
-    }
+    rows = json.loads(run(clean_python, code, "envs", "--json"))
+    assert "arithmetic" in {row["name"] for row in rows}
 
 
 def test_the_version_of_the_distribution_is_the_one_the_package_tells(clean_python: Path) -> None:
-    told, installed = run(
-        clean_python,
-        "import grpo_core, importlib.metadata as m; print(grpo_core.__version__, m.version('grpo-core'))",
-    ).split()
+    code = "import grpo_core as g, importlib.metadata as m; print(g.__version__, m.version('grpo-core'))"
+    told, installed = run(clean_python, code).split()
     assert told == installed
 
 

@@ -111,7 +111,7 @@ class Lost(Asking):
         return {"heard": [said]}
 
 
-PROGRAM = """
+ASKS = """
 import json, os, sys, urllib.request
 messages = json.load(sys.stdin)
 body = json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages}).encode()
@@ -119,9 +119,9 @@ headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-T
 request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
 answer = json.load(urllib.request.urlopen(request))
 print(answer["choices"][0]["message"]["content"])
-print(os.getcwd(), os.listdir("."), file=sys.stderr)
-sys.exit(7)
 """
+"""A program that asks with the messages of its stdin."""
+PROGRAM = f'{ASKS}print(os.getcwd(), os.listdir("."), file=sys.stderr)\nsys.exit(7)\n'
 
 
 class Command(Asking):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from grpo_core import (
     Environment,
@@ -114,14 +114,6 @@ class Games(Environment[int]):
         return ("no", str(task.data))
 
 
-class OnceGames(Games):
-    replayable = False
-
-
-class TrustedGames(Games):
-    trusted = True
-
-
 class Culprit(Game):
     """Ends its process at every word of an episode whose index is 0, after a moment for others."""
 
@@ -132,10 +124,6 @@ class Culprit(Game):
             os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(0.3)
         return await super().reply(messages)
-
-
-class CulpritGames(Games):
-    game = Culprit
 
 
 class Seated(Game):
@@ -152,14 +140,6 @@ class Seated(Game):
 SEAT = asyncio.Semaphore(1)
 
 
-class SeatedGames(Games):
-    game = Seated
-
-
-class TrustedSeatedGames(SeatedGames):
-    trusted = True
-
-
 class Running(Game):
     """Runs a program in the sandbox of the host for each guess."""
 
@@ -170,13 +150,6 @@ class Running(Game):
         return (Message("user", f"{one.value} {other.value} {other.status}"),)
 
 
-class RunningGames(Games):
-    needs: ClassVar[frozenset[str]] = frozenset({"sandbox"})  # type: ignore[assignment]
-    timeout_seconds = 30.0
-
-    game = Running
-
-
 class NotEpisodes(Games):
     def episode(self, task: Task[int]) -> Episode:
         return 3  # type: ignore[return-value]
@@ -185,10 +158,6 @@ class NotEpisodes(Games):
 class Speaking(Game):
     async def open(self) -> Sequence[Message]:
         return (Message("assistant", "I say it all"),)
-
-
-class SpeaksForThePolicy(Games):
-    game = Speaking
 
 
 class InSession(Game):
@@ -208,10 +177,6 @@ class InSession(Game):
         return (Message("user", f"{result.stdout} {result.exit_code} {start!r}"),)
 
 
-class SessionGames(RunningGames):
-    game = InSession
-
-
 class Hasty(InSession):
     """Calls its session more often than a worker may at once, and gives up each call at once."""
 
@@ -221,10 +186,6 @@ class Hasty(InSession):
             await asyncio.sleep(0)
             call.cancel()
         return (Message("user", "gave up 1500 calls"),)
-
-
-class HastyGames(SessionGames):
-    game = Hasty
 
 
 class Large(InSession):
@@ -238,5 +199,20 @@ class Large(InSession):
         return None
 
 
-class LargeGames(SessionGames):
-    game = Large
+def variant(name: str, **members: Any) -> type[Games]:
+    """Return the games with other members; workers find the class by its name in this module."""
+    return type(name, (Games,), {"__module__": __name__, **members})
+
+
+IN_SANDBOX = {"needs": frozenset({"sandbox"}), "timeout_seconds": 30.0}
+
+OnceGames = variant("OnceGames", replayable=False)
+TrustedGames = variant("TrustedGames", trusted=True)
+CulpritGames = variant("CulpritGames", game=Culprit)
+SeatedGames = variant("SeatedGames", game=Seated)
+TrustedSeatedGames = variant("TrustedSeatedGames", game=Seated, trusted=True)
+SpeaksForThePolicy = variant("SpeaksForThePolicy", game=Speaking)
+RunningGames = variant("RunningGames", game=Running, **IN_SANDBOX)
+SessionGames = variant("SessionGames", game=InSession, **IN_SANDBOX)
+HastyGames = variant("HastyGames", game=Hasty, **IN_SANDBOX)
+LargeGames = variant("LargeGames", game=Large, **IN_SANDBOX)

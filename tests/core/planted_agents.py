@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from agent_envs import ASKS
+
 from grpo_core import AgentEnvironment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer
 
@@ -143,18 +145,7 @@ class Votes(Sums):
         return ((f"{self.total(task)} or so",),)
 
 
-PROGRAM = """
-import json, os, sys, urllib.request
-
-def ask(messages):
-    body = json.dumps({"model": os.environ["OPENAI_MODEL"], "messages": messages}).encode()
-    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
-    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
-
-print("process", os.getpid(), file=sys.stderr)
-print(ask(json.load(sys.stdin)))
-"""
+PROGRAM = f'import os, sys\nprint("process", os.getpid(), file=sys.stderr)\n{ASKS}'
 
 
 class Commands(Votes):

@@ -15,10 +15,15 @@ def rows(output: str) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in json.loads(output)}
 
 
-def test_json_names_each_plugin_with_its_distribution_and_what_it_offers(site: Path) -> None:
+def test_json_names_each_plugin_with_its_distribution_and_what_it_offers(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_toy(site)
+    install_plugin(site, "bad", "raise ValueError")
+    monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "bad")
     result = grpo("plugins", "--json")
     assert result.exit_code == 0
+    assert rows(result.stdout)["bad"]["status"] == "disabled"
     row = rows(result.stdout)["toy"]
     expected = {"distribution": "grpo-env-toy", "version": "1.0", "status": "ok", "reason": None}
     assert {name: row[name] for name in expected} == expected
@@ -60,13 +65,6 @@ def test_a_component_whose_name_belongs_to_another_plugin_is_a_failure(
         "aaa (grpo-env-aaa 1.0): it offers the recipe 'dapo', but this name belongs to the plugin 'recipes'"
         in result.stdout
     )
-
-
-def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_plugin(site, "bad", "raise ValueError")
-    monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "bad")
-    result = grpo("plugins", "--json")
-    assert rows(result.stdout)["bad"]["status"] == "disabled"
 
 
 CHATTY = OFFERS_ONE.format(name="chatty", target="toy_environment:Toy")
@@ -112,10 +110,9 @@ def test_check_survives_a_plugin_that_does_not_and_exits_with_1(
 
 def test_check_says_how_long_the_import_took(site: Path) -> None:
     install_toy(site)
-    source = OFFERS_ONE.format(name="slow", target="toy_environment:Toy")
-    install_plugin(site, "slow", f"import time; time.sleep(0.3)\n{source}")
-    result = grpo("plugins", "slow", "--check", "--json")
-    assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
+    install_plugin(site, "chatty", f"import time; time.sleep(0.3)\n{CHATTY}")
+    result = grpo("plugins", "chatty", "--check", "--json")
+    assert 0.3 <= rows(result.stdout)["chatty"]["import_seconds"] < 5
 
 
 OFFERS = """

@@ -31,15 +31,14 @@ class Stingy(Echo):
         return task.data.upper()
 
 
-class Endless(Echo):
-    """Pays metres, of which there are always more; a reference goes one."""
+class Ended(Echo):
+    """Pays metres; a reference goes one."""
 
     reward_range = (0.0, 100.0)
+
+
+class Endless(Ended):
     open_ended = True
-
-
-class Ended(Endless):
-    open_ended = False
 
 
 class Bare(Echo):

@@ -16,13 +16,7 @@ from typer.testing import CliRunner
 
 from grpo_alarms.canaries import Form
 from grpo_alarms.duplicates import DUPLICATES
-from grpo_alarms.environment import (
-    AUDIT,
-    ENTROPY,
-    LENGTH,
-    REFERENCE,
-    EnvironmentWatch,
-)
+from grpo_alarms.environment import AUDIT, ENTROPY, LENGTH, REFERENCE, EnvironmentWatch
 from grpo_alarms.seen import Seen, collisions
 from grpo_alarms.sequential import Change, ChangeDetector, RewardSums, change, spent
 from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -32,13 +26,14 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Group
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.runs.observer import Observer
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.trainer import Trainer
 
+from ..commandline import words
 from ..core.distributions import install_plugin
 from ..train.killing import killed
 from ..train.letters import Beginning, Digits, Hollow, Letters
+from ..train.runs import Heard, small_settings
 from ..train.tiny import save_tiny
 
 CHANCE = 0.001
@@ -48,14 +43,7 @@ FILE = Path(__file__).parents[1] / "train" / "letters.py"
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
     """A run in which a tiny model learns within a few steps."""
-    return {
-        "environment": "letters",
-        "model": {"name": str(save_tiny(tmp_path / "tiny")), "dtype": "float32"},
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-    }
+    return small_settings(save_tiny(tmp_path / "tiny"))
 
 
 class Doubtful(Letters):
@@ -69,16 +57,13 @@ class Doubtful(Letters):
         return Verdict(verdict.rewards, passed=random.random() < 0.5, answer=verdict.answer)
 
 
-class Listener(Observer):
+class Listener(Heard):
     def __init__(self) -> None:
-        self.alarms: list[tuple[str, str]] = []
-        self.warnings: list[str] = []
+        super().__init__()
+        self.alarms: list[str] = []
 
     def alarm(self, title: str, text: str) -> None:
-        self.alarms.append((title, text))
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
+        self.alarms.append(title)
 
 
 # --- the statistics
@@ -327,9 +312,8 @@ def test_a_state_that_went_through_json_goes_on_as_the_original_does():
     ]
 
     def play(watch: EnvironmentWatch, seen: Seen) -> list[Any]:
-        alarms = (
-            watch.step(seen) + watch.audited(seen) + watch.measured(seen, {"a": -1.0, "b": -2.0})
-        )
+        alarms = watch.step(seen) + watch.audited(seen)
+        alarms += watch.measured(seen, {"a": -1.0, "b": -2.0})
         return [alarm.to_json() for alarm in alarms]
 
     for cut in (15, 33):
@@ -349,7 +333,7 @@ def trained(
     folder: Path,
     settings: dict[str, Any],
     env: Any,
-    observer: Observer | None = None,
+    observer: Any = None,
     **alarms: Any,
 ) -> Trainer:
     config = build_config([{"eval": {"tasks": 4}, **settings, "alarms": alarms}])
@@ -362,22 +346,18 @@ def test_a_paid_canary_is_an_alarm_in_log_folder_terminal_and_metrics(settings, 
     trainer = trained(tmp_path / "run", {**settings, "steps": 4}, Hollow(), every=2)
     lines = list(trainer.folder.alarm_lines())
     (line,) = (line for line in lines if line["subject"] == "silence")
-    assert line["step"] == 1
-    assert line["name"] == "canary paid"
-    assert line["environment"] == "letters"
+    assert (line["step"], line["name"], line["environment"]) == (1, "canary paid", "letters")
     assert line["canary"].strip() == ""
-    logged = [
-        row for row in trainer.folder.rollout_lines([1]) if row["key"] == line["group"]["key"]
-    ]
-    assert logged
-    assert all(row["draw"] == line["group"]["draw"] for row in logged)
+    rows = trainer.folder.rollout_lines([1])
+    assert {row["draw"] for row in rows if row["key"] == line["group"]["key"]} == {
+        line["group"]["draw"]
+    }
     assert f"alarm, step 1: canary paid (silence): {line['message']}" in (
         tmp_path / "run" / "log.txt"
     ).read_text().replace("\n  ", "\n")
     steps = [m for m in trainer.folder.metric_lines() if "alarms/new" in m]
-    assert [m["alarms/new"] for m in steps] == [
-        len([x for x in lines if x["step"] == step]) for step in range(1, 5)
-    ]
+    began = [line["step"] for line in lines]
+    assert [m["alarms/new"] for m in steps] == [began.count(step) for step in range(1, 5)]
     assert steps[-1]["alarms/active"] >= 1
     assert ["alarms/reference_logprob" in m for m in steps] == [True, True, False, True]
 
@@ -401,7 +381,7 @@ def test_cheats_are_asked_in_the_worker_that_has_the_data_of_the_tasks(settings,
     (source,) = trainer.actor.sources.trained
     assert type(source.env).cheats is not Environment.cheats
     assert trainer.folder.finished
-    assert not [text for text in listener.warnings if "could not be asked" in text]
+    assert listener.about("could not be asked") == []
 
 
 HEARS = """
@@ -428,7 +408,7 @@ def test_observers_and_plugins_hear_of_an_alarm_once(settings, tmp_path, monkeyp
     listener = Listener()
     more = {"steps": 6, "eval": {"tasks": 0}, "plugins": ["hearing"]}
     trained(tmp_path / "run", {**settings, **more}, Hollow(), listener, every=1)
-    assert [title for title, _ in listener.alarms].count("canary paid (silence)") == 1
+    assert listener.alarms.count("canary paid (silence)") == 1
     silence = (1, "canary paid", "silence", "letters")
     assert sys.modules["plugin_hearing"].heard.count(silence) == 1
 
@@ -438,18 +418,13 @@ def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_pa
     for enabled in (True, False):
         folder = tmp_path / str(enabled)
         config = {**settings, "steps": 8, "verify": {"isolation": "inline", "cache": "off"}}
-        importlib.import_module(
-            "rich.console"
-        )  # which draws from the generator at its first import
+        importlib.import_module("rich.console")  # its first import draws from the generator
         random.seed(0)
         trained(folder, config, Doubtful(), enabled=enabled, every=1)
         weights.append(load_file(folder / "final" / "adapter_model.safetensors"))
-        metrics.append(
-            [
-                {name: line.get(name) for name in ("reward/mean", "pass_rate", "kl", "entropy")}
-                for line in read_lines(folder / "metrics.jsonl")
-            ]
-        )
+        names = ("reward/mean", "pass_rate", "kl", "entropy")
+        lines = read_lines(folder / "metrics.jsonl")
+        metrics.append([[line.get(name) for name in names] for line in lines])
     assert metrics[0] == metrics[1]
     assert weights[0].keys() == weights[1].keys()
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
@@ -459,9 +434,7 @@ def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_pa
 def test_alarms_stop_ends_with_a_checkpoint_and_the_run_goes_on_from_it(settings, tmp_path):
     folder = tmp_path / "run"
     trainer = trained(folder, {**settings, "steps": 6}, Hollow(), every=2, stop=True)
-    assert trainer.done == 1
-    assert trainer.end is not None
-    assert trainer.end.kind is EndKind.STOPPED
+    assert (trainer.done, trainer.end.kind) == (1, EndKind.STOPPED)
     assert "alarms.stop=true" in str(trainer.end)
     assert (folder / "checkpoints" / "step-000001").is_dir()
     assert not trainer.folder.finished
@@ -482,13 +455,14 @@ def test_a_killed_and_resumed_run_alarms_as_an_uninterrupted_one(settings, tmp_p
         trained(folder, config, Hollow(), observer, every=2)
     resumed = Trainer.resumed(folder, Hollow())
     resumed.run()
-    assert (folder / "alarms.jsonl").read_bytes() == (
-        tmp_path / "whole" / "alarms.jsonl"
-    ).read_bytes()
+    written = [path / "alarms.jsonl" for path in (folder, tmp_path / "whole")]
+    assert written[0].read_bytes() == written[1].read_bytes()
     names = ("alarms/new", "alarms/active", "alarms/reference_logprob")
-    assert [[line.get(name) for name in names] for line in whole.folder.metric_lines()] == [
-        [line.get(name) for name in names] for line in resumed.folder.metric_lines()
+    seen = [
+        [[line.get(name) for name in names] for line in trainer.folder.metric_lines()]
+        for trainer in (whole, resumed)
     ]
+    assert seen[0] == seen[1]
 
 
 def without_alarms(*, installed: bool) -> PluginHost:
@@ -538,10 +512,11 @@ def test_settings_of_alarms_without_the_plugin_are_one_message(
 
 def test_grpo_run_stops_for_an_alarm_with_the_status_of_a_stop(settings, tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_core.cli.training.draw_plots", lambda run: [])
-    arguments = ["run", "--env", f"{FILE}:Hollow", "--model", settings["model"]["name"]]
-    arguments += ["--steps", "3", "--out", str(tmp_path / "run"), "--set", "eval.tasks=0"]
-    arguments += ["--set", "alarms.every=1", "--set", "alarms.stop=true"]
-    arguments += ["--set", "model.dtype=float32", "--set", "prompts_per_step=4"]
+    arguments = words(
+        f"run --env {FILE}:Hollow --model {settings['model']['name']} --steps 3 "
+        f"--out {tmp_path / 'run'} --set eval.tasks=0 --set alarms.every=1 --set alarms.stop=true "
+        "--set model.dtype=float32 --set prompts_per_step=4"
+    )
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 130, result.output
     text = " ".join(result.output.split())

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,10 +42,8 @@ TEXTS = (
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Its address, and what it calls the model."""
-    with served(
-        local_folder(resolve("smollm2-135m", progress=False)),
-        tmp_path_factory.mktemp("serve") / "log.txt",
-    ) as found:
+    folder = local_folder(resolve("smollm2-135m", progress=False))
+    with served(folder, tmp_path_factory.mktemp("serve") / "log.txt") as found:
         yield found
 
 
@@ -92,17 +91,8 @@ def judgements(judge: LLM, requests: list[JudgeRequest]) -> list[Judgement]:
 
 def test_texts_get_a_score_or_an_error_and_every_call_is_counted(endpoint: tuple[str, str]) -> None:
     address, model = endpoint
-    config = LLMConfig(
-        model=model,
-        base_url=address,
-        temperature=0.7,
-        retries=2,
-        max_tokens=48,
-        timeout_seconds=120,
-        price_in=1.0,
-        price_out=2.0,
-    )
-    judge = LLM(config)
+    settings: dict[str, Any] = {"temperature": 0.7, "retries": 2, "timeout_seconds": 120}
+    judge = LLM(LLMConfig(model, address, max_tokens=48, price_in=1.0, price_out=2.0, **settings))
     found = judgements(judge, [JudgeRequest(text, context="Say something true.") for text in TEXTS])
     assert len(found) == len(TEXTS)
     for judgement in found:
@@ -125,15 +115,8 @@ def test_texts_get_a_score_or_an_error_and_every_call_is_counted(endpoint: tuple
 def test_a_model_that_the_server_does_not_have_is_an_error_and_never_a_0(
     endpoint: tuple[str, str],
 ) -> None:
-    judge = LLM(
-        LLMConfig(
-            model="no-such/model",
-            base_url=endpoint[0],
-            retries=0,
-            timeout_seconds=60,
-            patience_seconds=5,
-        )
-    )
+    settings: dict[str, Any] = {"retries": 0, "timeout_seconds": 60, "patience_seconds": 5}
+    judge = LLM(LLMConfig("no-such/model", endpoint[0], **settings))
     (judgement,) = asyncio.run(judge.judge([JudgeRequest("hello")]))
     assert judgement.error is not None
     assert "endpoint failed" in judgement.error
@@ -196,17 +179,9 @@ def _grpo(*arguments: object) -> None:
 def test_a_served_model_that_knows_how_to_grade_gives_scores_that_tell_answers_from_nonsense(
     grading: tuple[str, str],
 ) -> None:
-    judge = LLM(
-        LLMConfig(
-            model=grading[1],
-            base_url=grading[0],
-            temperature=0.2,
-            votes=3,
-            max_tokens=32,
-            timeout_seconds=300,
-            schema=False,
-        )
-    )
+    address, model = grading
+    settings: dict[str, Any] = {"temperature": 0.2, "votes": 3, "timeout_seconds": 300}
+    judge = LLM(LLMConfig(model, address, max_tokens=32, schema=False, **settings))
     rng = random.Random(1)
     asked = [graded(rng) for _ in range(8)]
 

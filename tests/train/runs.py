@@ -38,7 +38,7 @@ class Heard(Observer):
 
 
 def small_settings(model: Path) -> dict[str, Any]:
-    """Return those of the fixture `settings`, for a module's own fixture of that name."""
+    """Return those of a run in which the tiny model learns within a few steps."""
     return {
         "environment": "letters",
         "model": {"name": str(model), "dtype": "float32"},

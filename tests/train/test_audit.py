@@ -73,8 +73,9 @@ def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, t
         f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\nfrom letters import Letters\n"
         "class Broken(Letters):\n    def audit(self, task, rollout):\n        raise RuntimeError('broke')\n"
     )
-    env = f"{tmp_path / 'broken.py'}:Broken"
-    options = f"eval --env {env} --model {tiny_folder} --tasks 2 --samples 3"
+    options = (
+        f"eval --env {tmp_path / 'broken.py'}:Broken --model {tiny_folder} --tasks 2 --samples 3"
+    )
     shown = grpo(*words(options)).stdout
     (row,) = [line for line in shown.splitlines() if "audits that failed" in line]
     assert "6" in row

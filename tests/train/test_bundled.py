@@ -94,12 +94,10 @@ def builder(target: Path) -> subprocess.Popen[str]:
 
 
 def go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
     process.stdin.close()
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
     return process.stdout.readline().strip()
 
 

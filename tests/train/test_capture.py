@@ -223,24 +223,28 @@ def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends(
     assert asyncio.run(run(agent)) == ["context_length_exceeded", "turns_exceeded"]
 
 
+class Slow(Engine):
+    """Waits before it draws."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(POLICY)
+        self.seconds = seconds
+
+    async def generate(self, request: Request) -> Completion:
+        await asyncio.sleep(self.seconds)
+        return await super().generate(request)
+
+
 def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers():
-    class Slow(Engine):
-        wait = True
-
-        async def generate(self, request: Request) -> Completion:
-            if self.wait:
-                await asyncio.sleep(60)
-            return await super().generate(request)
-
     async def run(agent: Capture, sampler: Slow) -> None:
         request = asyncio.create_task(agent.complete(ask(*PROMPT)))
         await asyncio.sleep(0.05)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-        sampler.wait = False
+        sampler.seconds = 0
         await agent.complete(ask(*PROMPT))
 
-    sampler = Slow(POLICY)
+    sampler = Slow(60)
     agent, other = capture(sampler), capture()
     asyncio.run(run(agent, sampler))
     asyncio.run(other.complete(ask(*PROMPT)))
@@ -248,13 +252,8 @@ def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_nu
 
 
 def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy():
-    class Slow(Engine):
-        async def generate(self, request: Request) -> Completion:
-            await asyncio.sleep(0.3)
-            return await super().generate(request)
-
     clock = Call(0.2)
-    asyncio.run(capture(Slow(POLICY), clock=clock).complete(ask(*PROMPT)))
+    asyncio.run(capture(Slow(0.3), clock=clock).complete(ask(*PROMPT)))
     assert clock.left() > 0.05
 
 

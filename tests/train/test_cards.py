@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from grpo_core import Task, TaskKey
-from grpo_core.runs.observer import Observer
 from grpo_core.train.trainer import Trainer
 
+from .killing import killed
 from .letters import Config, Letters
 from .trained import make, trained
 
 SHORT = {"steps": 1, "eval": {"tasks": 0}}
-
-
-class StopAtOnce(Observer):
-    """Ends a run after its first step."""
-
-    def step(self, step: int, total: int, metrics: Any) -> None:
-        raise KeyboardInterrupt
 
 
 def cards(folder: Path) -> Any:
@@ -34,8 +27,8 @@ def test_a_run_writes_a_card_for_each_environment_before_its_first_step(settings
     mixture = {"letters": {"weights": {"share": 2.0}}, "arithmetic": shots}
     more = {"environment": None, "mixture": mixture, "seed": 3}
     run, env = tmp_path / "run", {"letters": Letters()}
-    with pytest.raises(KeyboardInterrupt):
-        make(run, settings, SHORT, more, env=env, observer=StopAtOnce()).run()
+    with killed(run, step=1) as observer:
+        make(run, settings, SHORT, more, env=env, observer=observer).run()
     letters, arithmetic = cards(run).values()
     assert list(cards(run)) == ["letters", "arithmetic"]
     assert (letters["origin"], letters["parts"], letters["floors"]) == (None, {"share": 2.0}, [])

@@ -24,14 +24,12 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol import sampler as protocol
 from grpo_core.protocol.errors import ConfigError, GrpoError, MissingExtraError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams, UnsupportedSchemaError
-from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler
 from grpo_core.train.policy.drawing import draw, draw_allowed
 from grpo_core.train.policy.masked import MaskedPolicy
 
-from .arrange import CPU, micro_batches, sampled
+from .arrange import sampled
 from .tiny import SPECIAL, tiny_model, tiny_tokenizer
 from .tiny_masked import masked_model, masked_tokenizer
 
@@ -219,22 +217,6 @@ def test_between_the_parts_of_json_there_is_little_space(policy):
     for text in texts:
         parts = re.split(r"[\[\],1]", text)
         assert all(re.fullmatch(r" ?|\n {0,40}", part) for part in parts)
-
-
-def test_log_probs_equal_the_trainers(byte_policy):
-    schema = {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 4}
-    asked = requests(byte_policy, [schema] * 6, length=20)
-    completions = sampled(byte_policy, asked)
-    rows = [
-        Row(Segment(r.prefix, c.token_ids, c.logprobs, (1,) * len(c.token_ids)), 0.0, 0.0)
-        for r, c in zip(asked, completions, strict=True)
-    ]
-    for micro in micro_batches(rows, max_tokens=60, device=CPU, dtype=torch.float64):
-        found, _ = byte_policy.logprobs(micro, temperature=1.0)
-        for row, logprobs in zip(micro.rows, found.tolist(), strict=True):
-            count = len(row.segment.token_ids)
-            assert logprobs[:count] == pytest.approx(row.segment.logprobs, abs=1e-9)
-    assert all(0 < completion.kept_mass < 0.9 for completion in completions)
 
 
 def test_equal_numbers_give_equal_tokens_whatever_else_is_asked(policy):

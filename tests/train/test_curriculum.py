@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import CurriculumConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_core.train.rollout.curriculum import Curriculum
 
 from .killing import killed
+from .runs import untimed
 from .trained import make
 
 ON = CurriculumConfig(enabled=True, attempts=10)
@@ -93,12 +92,6 @@ def test_a_window_without_room_is_refused():
         build_config([{"environment": "letters", "curriculum": {"low": 0.8}}])
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    found = read_lines(folder / "metrics.jsonl")
-    timed = ("time/", "verify/seconds/", "memory/", "eval/")
-    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in found]
-
-
 @pytest.fixture
 def settings(settings: dict[str, Any]) -> dict[str, Any]:
     own = {"enabled": True, "attempts": 36, "low": 0.0, "high": 0.1}
@@ -112,7 +105,7 @@ def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_o
 ):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     make(whole, settings).run()
-    steps = [line for line in lines(whole) if "curriculum/level" in line]
+    steps = [line for line in untimed(whole) if "curriculum/level" in line]
     levels = [line["curriculum/level"] for line in steps]
     assert levels[0] == 0.3
     assert levels[-1] > 0.3
@@ -128,4 +121,4 @@ def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_o
     second = make(parts, settings)
     assert second.resume() == 12  # in the middle of a window
     second.run()
-    assert lines(parts) == lines(whole)
+    assert untimed(parts) == untimed(whole)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.observer import Observer
 from grpo_core.train import actor as actors
 from grpo_core.train.models.adapter import base_weights
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
 from .letters import Answered, Letters
+from .runs import Heard
+from .short_runs import run_until, steps_of
 from .tiny import tiny_model
-from .trained import Heard, make, trained
+from .trained import make, trained
 
 
 @pytest.fixture
@@ -29,10 +29,6 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    return [line for line in RunFolder.open(folder).metric_lines() if line["kind"] == "step"]
-
-
 def test_a_run_records_numbers_and_says_which(settings, tmp_path):
     trainer, heard = trained(tmp_path / "run", settings)
     record = RunFolder.open(tmp_path / "run").config()
@@ -41,14 +37,14 @@ def test_a_run_records_numbers_and_says_which(settings, tmp_path):
     (line,) = [text for text in heard.said if "optimizer.lr" in text]
     assert line.startswith("optimizer.lr=0.0003 (measured here with 135 million) and kl.beta=0.12")
     assert line in (tmp_path / "run" / "log.txt").read_text()
-    assert {line["beta"] for line in lines_of(tmp_path / "run")} == {0.12}
+    assert {line["beta"] for line in steps_of(tmp_path / "run")} == {0.12}
 
 
 def test_a_larger_model_takes_other_numbers(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(actors, "base_weights", lambda model: 494_032_768)
     more = {"schedule": {"name": "constant", "warmup": 0}}
     trainer, heard = trained(tmp_path / "run", settings, more)
-    assert [line["lr"] for line in lines_of(tmp_path / "run")] == [5e-5, 5e-5]
+    assert [line["lr"] for line in steps_of(tmp_path / "run")] == [5e-5, 5e-5]
     assert trainer.method.updater.beta == 0.04
     assert any("for an adapter on 494 million weights" in text for text in heard.said)
 
@@ -56,13 +52,7 @@ def test_a_larger_model_takes_other_numbers(settings, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_resumed_run_keeps_its_numbers(settings, tmp_path, monkeypatch):
     """Even if the table has changed since."""
-
-    class Stops(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            trainer.request_stop()
-
-    trainer = make(tmp_path / "run", settings, {"steps": 3}, observer=Stops())
-    trainer.run()
+    trainer = run_until(make(tmp_path / "run", settings, {"steps": 3}), 1)
     assert trainer.done == 1
     monkeypatch.setattr(actors, "base_weights", lambda model: 494_032_768)
     heard = Heard()
@@ -76,7 +66,7 @@ def test_a_resumed_run_keeps_its_numbers(settings, tmp_path, monkeypatch):
 def test_an_adaptive_beta_starts_at_the_default(settings, tmp_path):
     kl = {"target": 1e-9, "horizon": 24}
     trained(tmp_path / "run", settings, {"kl": kl})
-    first, second = (line["beta"] for line in lines_of(tmp_path / "run"))
+    first, second = (line["beta"] for line in steps_of(tmp_path / "run"))
     assert first == 0.12
     assert second != first
 

@@ -1,4 +1,4 @@
-"""Trainers of the letters environment, and an observer that keeps what a run says."""
+"""Trainers of the letters environment, by their folder and any number of settings."""
 
 from __future__ import annotations
 
