@@ -1,7 +1,5 @@
 """A command line as a user writes it."""
 
-from __future__ import annotations
-
 import shlex
 
 

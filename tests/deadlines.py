@@ -1,7 +1,5 @@
 """A block that has to end in time, even if it waits for a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

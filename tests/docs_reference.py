@@ -4,8 +4,6 @@ A page asks for a table by a line such as `<!-- generated: fields grpo_core.prot
 tests/docs_tables.py writes it. The sources are read and not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ python tests/docs_tables.py          # exit with 1 if a table is out of date
 python tests/docs_tables.py --write  # rewrite the tables
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

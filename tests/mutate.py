@@ -8,8 +8,6 @@ until the first failure. Mutants that mean the same as the original are listed i
 any other survives.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

@@ -5,8 +5,6 @@
 Needs no network and no test package, so it shows whether the installed packages work together.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -16,8 +16,6 @@ the advantage, and the policy's token ids and log-probabilities (`log.tokens`). 
 errors, details and fingerprints may differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ floors (rooms on the longest path of imports from it, itself included), and its 
 function; then the lines of the other folders.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import graphlib

@@ -1,7 +1,5 @@
 """The agents of the examples play their game with a scripted policy, over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """The direction of imports: who may know of whom, read from the sources and from what interpreters really load."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import json

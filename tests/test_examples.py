@@ -1,7 +1,5 @@
 """The short examples run as they stand, on a machine without torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

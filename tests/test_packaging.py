@@ -1,7 +1,5 @@
 """What the wheel holds, and that it works in an environment which has never seen the repository."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

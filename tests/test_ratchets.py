@@ -1,7 +1,5 @@
 """The house's limits, which only a line in ratchets.toml raises: sizes, names that exist once, docstrings."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import tomllib

@@ -5,8 +5,6 @@ root. Their commands, options, settings with defaults, code, links, named tests 
 must be those of the code.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The simulated steps of examples/benchmarks/scale_model.py, beside sums by hand."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What environments/README.md says: steps that can be carried out, code that does what is said of it, and a reference that is current."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The way of a rollout from the prompt to the loss and the log does not grow."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ variables that the one before left; Python and TOML are written to the file that
 is this checkout.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -11,8 +11,6 @@ environment is deleted as soon as it was tried, since torch from PyPI takes 5 GB
 Python 3.14 is not among them: no machine here has it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Environments that use what a dialogue with an endpoint has to carry: tools, raw text, groups, failures."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs `grpo eval --endpoint` against servers of this process, in this process or in one that can be killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

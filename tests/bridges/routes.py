@@ -1,7 +1,5 @@
 """Two ways to a verdict: that of a run, and TRL's call of the reward functions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace

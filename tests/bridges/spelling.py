@@ -1,7 +1,5 @@
 """Environments for the tests of bridges; in a file of their own, so that workers and other trainers can load them."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

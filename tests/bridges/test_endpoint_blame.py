@@ -1,7 +1,5 @@
 """Who is to blame for a failed request: network, server and machine make errors; policy and row are judged."""
 
-from __future__ import annotations
-
 import time
 from http.server import BaseHTTPRequestHandler
 from typing import Any

@@ -1,7 +1,5 @@
 """Dialogues as requests of the OpenAI API, and its answers as turns, whatever a server writes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

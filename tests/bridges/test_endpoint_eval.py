@@ -1,7 +1,5 @@
 """`grpo eval --endpoint`: the statistics of a model of this machine, for one behind a server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

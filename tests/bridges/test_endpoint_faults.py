@@ -1,7 +1,5 @@
 """`grpo eval --endpoint` with servers that fail, and in processes that are killed: nothing is lost or counted twice."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

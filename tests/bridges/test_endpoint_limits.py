@@ -1,7 +1,5 @@
 """The bound of new tokens and the limits of an account: halved, moved to another field, or an error at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

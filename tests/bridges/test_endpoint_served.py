@@ -1,7 +1,5 @@
 """`grpo eval --endpoint` and `grpo serve`: a model behind our own server says what it says on this machine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Thoughts that a server sends apart or in the answer, and answers without a text: kept, judged as they are, and reported."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`grpo env export`: a script that compiles and opens the environment with the same settings, or one clear message."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

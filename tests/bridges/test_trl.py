@@ -1,7 +1,5 @@
 """The bridge to TRL without TRL: how its trainer calls reward functions, the keys in the rows, and that verdicts are those of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

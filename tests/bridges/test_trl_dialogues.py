@@ -1,7 +1,5 @@
 """Dialogues by TRL's rollout function, with a scripted engine in place of TRL's trainer (test_trl_real.py has the real one)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

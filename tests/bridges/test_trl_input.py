@@ -1,7 +1,5 @@
 """The bridge to TRL: wrong input gets one clear message, event loops do not matter, and workers end."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -4,8 +4,6 @@ python3 -m venv trl-env && trl-env/bin/pip install torch==2.13.0 'trl[peft]==1.1
 GRPO_TRL_PYTHON=trl-env/bin/python pytest -m heavy -n 0 tests/bridges/test_trl_real.py
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Two hundred rewards through the bridge to TRL beside those of a run, row by row."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -5,8 +5,6 @@
 It runs in an environment of its own, with TRL 1.16 and grpo-core.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agents for the tests: they ask, and then end in many ways."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Fixtures of the core's tests: a place to install distributions into, and the toy environment in it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

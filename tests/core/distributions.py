@@ -1,7 +1,5 @@
 """Real installed distributions for tests: a dist-info folder and a module are all that Python asks for."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The smallest environment, for the tests of whatever needs some environment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict

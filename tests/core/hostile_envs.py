@@ -1,7 +1,5 @@
 """Environments that misbehave as the answer tells them to; in a module of their own, so that worker processes can import them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Verifiers that attack the worker they run in; the answer says how."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

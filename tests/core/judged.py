@@ -1,7 +1,5 @@
 """How the tests of verifiers have answers judged, in this process and in one that is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

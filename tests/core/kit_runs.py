@@ -1,7 +1,5 @@
 """How the tests of the kit ask for checks, and what they look at in the results."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Toy environments with one fault each, beside sound ones; the catalogue in tests/kit has many more. In a module of their own, for worker processes."""
 
-from __future__ import annotations
-
 import decimal
 import io
 import json

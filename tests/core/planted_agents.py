@@ -1,7 +1,5 @@
 """Toy agents with one fault each, beside the sound ones that they are made from."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

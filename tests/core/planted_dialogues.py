@@ -1,7 +1,5 @@
 """Toy dialogues, tools and episodes with one fault each, and odd sound ones; the catalogue in tests/kit has many more."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

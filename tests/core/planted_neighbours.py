@@ -1,7 +1,5 @@
 """Toy environments beside a boundary of a check: honest ones that it must pass, and faults that it must still find."""
 
-from __future__ import annotations
-
 import calendar
 import locale
 import os

@@ -1,7 +1,5 @@
 """What tests ask of the machine's processes."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable

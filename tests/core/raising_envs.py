@@ -1,7 +1,5 @@
 """An environment whose verifier, like that of a library, raises at what it cannot read."""
 
-from __future__ import annotations
-
 import ast
 import io
 import os

@@ -1,7 +1,5 @@
 """A verifier that tries to reach the process that started its worker; the answer says how."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Which parameters the default test run tries; the rest is heavy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What new projects have in common: how they are installed, tested by themselves, and found tidy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Mapping

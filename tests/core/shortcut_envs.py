@@ -1,7 +1,5 @@
 """Environments with a shortcut each, and sound ones."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Commands and helpers that run agents: play, score, export, play_turns and the checks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Agents: code that drives the policy, in real worker processes, over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Whether a judge agrees with people."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

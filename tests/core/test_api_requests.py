@@ -1,7 +1,5 @@
 """The field that bounds new tokens: which a request has, and which an endpoint wants instead."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core.calls.api_client import CallError, FailureKind

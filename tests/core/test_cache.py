@@ -1,7 +1,5 @@
 """The verdict cache: what it answers, what it never answers, and what becomes of it on disk."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """What services do to the call that they serve: they stop its clock, and keep its result out of caches."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`grpo env card`: what an environment is and declares, and what answers get that ignore the task."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

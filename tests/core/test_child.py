@@ -1,7 +1,5 @@
 """Child processes that run once: they end at the deadline, with all that they started, and their output is bounded."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

@@ -1,7 +1,5 @@
 """The table of the commands, against the commands that it names, and what is imported to list and to run them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`grpo config` and `grpo doctor`."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

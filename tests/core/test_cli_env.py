@@ -1,7 +1,5 @@
 """`grpo envs`, `grpo env show` and `grpo env score`, and how `grpo` reports mistakes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The imports that take seconds: what they leave of Python's search for garbage."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

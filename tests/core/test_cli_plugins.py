@@ -1,7 +1,5 @@
 """`grpo plugins` and `grpo plugins --check`, with distributions that do their worst."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

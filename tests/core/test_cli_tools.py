@@ -1,7 +1,5 @@
 """The commands of authors show which tools an environment has, and how they are called."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How the settings of an environment are validated before it is made."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Episodes: attempts with state of their own, in real worker processes that are killed, blocked and left."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Statistics of several samples per task, against brute force and against what they estimate."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from statistics import fmean, stdev

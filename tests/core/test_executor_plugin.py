@@ -1,7 +1,5 @@
 """A run verifies with the executor of a plugin, which lives outside of the repository: the one that `grpo new` writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

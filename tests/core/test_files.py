@@ -1,7 +1,5 @@
 """What is read from a folder of a stranger is bounded, and what a run writes can be read again."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

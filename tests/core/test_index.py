@@ -1,7 +1,5 @@
 """The index of a run's rollouts: what it says is what the log holds, whatever happens to the log."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -3,8 +3,6 @@
 GRPO_INSPECT_PYTHON names the Python of an environment with inspect-ai and this package.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Plugins as pip installs them: wheels in a virtual environment of their own, hostile ones and a hundred good ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The kit finds planted faults by itself, and passes the sound environment that the faults were planted in."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

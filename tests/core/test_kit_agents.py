@@ -1,7 +1,5 @@
 """The kit plays every attempt to agents, and finds what is planted in them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import planted_agents as planted

@@ -1,7 +1,5 @@
 """The kit finds verifiers that accept too much, leaves sound ones alone, and shows one fault as one line."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

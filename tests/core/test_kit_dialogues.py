@@ -1,7 +1,5 @@
 """The kit plays dialogues, tools and episodes, and finds what is planted in them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The kit tries what is almost right: the author's mutants, and small changes of programs."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Mapping, Sequence

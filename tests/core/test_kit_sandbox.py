@@ -1,7 +1,5 @@
 """The check of sandboxes does not run programs that would end the processes of this machine."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of sessions finds whatever a bad sandbox lets commands do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any

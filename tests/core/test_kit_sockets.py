@@ -1,7 +1,5 @@
 """The checks of sessions with a socket: a good sandbox passes, and whatever a bad one does is found."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`grpo env new`: each kind of project is complete, tested by itself, and fit to be trained on; a bad request writes nothing."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

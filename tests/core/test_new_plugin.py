@@ -1,7 +1,5 @@
 """`grpo new KIND`: each kind of plugin is a complete package that passes its own tests, is listed, and does its work in a run."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json

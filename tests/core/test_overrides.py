@@ -1,7 +1,5 @@
 """Settings: merged from left to right, validated at the border, explained in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """`grpo env play`: a person, a pipe or a terminal answers as the policy."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

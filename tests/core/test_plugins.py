@@ -1,7 +1,5 @@
 """How plugins are found, loaded and kept apart."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Test how text is made safe before it is shown."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

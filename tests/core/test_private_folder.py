@@ -1,7 +1,5 @@
 """Folders that no other user can enter, fill or replace, and those in which processes meet."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

@@ -1,7 +1,5 @@
 """The statistics of `grpo env probe` and of evaluations, on groups that nobody sampled."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from itertools import combinations

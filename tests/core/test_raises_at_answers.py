@@ -1,7 +1,5 @@
 """Who is to blame where a library's verifier raises: the answer, or the machine."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The run folder's files."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

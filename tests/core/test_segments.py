@@ -1,7 +1,5 @@
 """Attempts of several segments and rewards by turn outside the trainer: what travels to a worker, and what the log and the counts have."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What environments borrow: opened when one needs it, with the settings of the config, and closed at the end."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

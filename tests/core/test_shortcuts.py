@@ -1,7 +1,5 @@
 """`grpo env probe --shortcuts`: which shortcuts it finds, what it says of sound environments, and how it ends."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

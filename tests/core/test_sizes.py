@@ -1,7 +1,5 @@
 """Learning rate and weight of the KL by a model's size."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

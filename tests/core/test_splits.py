@@ -1,7 +1,5 @@
 """`held_out`: which tasks are held out is decided by the words of what they ask."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

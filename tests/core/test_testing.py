@@ -1,7 +1,5 @@
 """The helpers for the tests of environments: what they report, how they fail, and the fakes."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

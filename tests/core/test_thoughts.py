@@ -1,7 +1,5 @@
 """Thoughts: what is one, how a turn is split, and where its parts go: workers, logs, notes, what is shown."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

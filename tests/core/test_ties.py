@@ -1,7 +1,5 @@
 """Rewards that differ by rounding are equal in every report, comparison and export."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

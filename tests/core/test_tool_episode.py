@@ -1,7 +1,5 @@
 """Tools that see the task and an episode's state: what the policy is told, calls under a deadline, several at once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Test functions as tools: their descriptions, their calls, and the errors that the policy sees."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Files of users are read in one way: a byte order mark, line ends of Windows and U+2028 change nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engine against verifiers that do everything wrong, in real worker processes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

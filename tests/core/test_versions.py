@@ -1,7 +1,5 @@
 """Installed versions outside the declared ranges: what is said, by which command, and before what is loaded."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

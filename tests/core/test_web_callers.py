@@ -1,7 +1,5 @@
 """Which requests a local server takes for those of its user's programs, and which for those of web pages."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of the words that messages are made of: cut texts, and prompts as texts."""
 
-from __future__ import annotations
-
 import pytest
 
 from grpo_core import Message, Task, TaskKey

@@ -1,7 +1,5 @@
 """Workers in a process namespace of their own: what they cannot reach, and what goes on as before."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Worker processes that are attacked from inside, by real code in real processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -5,8 +5,6 @@ of a verdict with the lowest reward. `test_answer_forms.py` holds every environm
 and the page of the environments shows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

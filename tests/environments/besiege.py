@@ -1,7 +1,5 @@
 """What the tests of machines share: two levels, and valid machines."""
 
-from __future__ import annotations
-
 from grpo_env_besiege.levels import LEVELS
 from grpo_env_besiege.tree import Tree
 from grpo_env_besiege.validity import Machine, check_tree

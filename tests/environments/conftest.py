@@ -1,7 +1,5 @@
 """What the tests of several environments need."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

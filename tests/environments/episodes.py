@@ -1,7 +1,5 @@
 """Plays episodes without an engine, as an environment's own tests need it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

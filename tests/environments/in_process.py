@@ -1,7 +1,5 @@
 """A sandbox without walls, for programs that tests write themselves: thousands of verdicts in seconds."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Right programs for fizzbuzz and parentheses, each written in another way than the references."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ It knows the words of SQL and the columns of the database, and nothing of the qu
 numbers, names, aggregates, joins and clauses are exchanged, dropped or added one at a time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

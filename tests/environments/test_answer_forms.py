@@ -1,7 +1,5 @@
 """Every bundled environment makes of an answer what the table of forms says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Where blocks stand and which machines are valid: the published vectors, and a second checker that works another way."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a run is paid, by both formulas, and that none of the known tricks of physics is."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

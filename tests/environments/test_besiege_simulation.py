@@ -1,7 +1,5 @@
 """What the blocks do once there is power, that a run is the same to the bit everywhere, and that one that blows up is a fault."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

@@ -1,7 +1,5 @@
 """The three tasks on machines: what is asked, what is paid, what the simulator says, pictures, and answers that are no machines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """What is read as a construction tree, what is wrong with one in its builder's own terms, and that no text does harm."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

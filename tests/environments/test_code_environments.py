@@ -1,7 +1,5 @@
 """FizzBuzz and parentheses: what they ask at each difficulty, that the references solve it, and that nothing less does."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

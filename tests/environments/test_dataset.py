@@ -1,7 +1,5 @@
 """Rows as tasks: files, templates, rewards, and what is said when they do not fit."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Odd rows are named before anything is paid; what a row holds is compared as it was meant."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The fill-in environment: gaps that fit their texts, what is paid, what never is, and judges that fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """GSM8K: what is read, what is paid in both sets of reward functions, and what never earns correctness."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

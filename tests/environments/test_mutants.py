@@ -1,7 +1,5 @@
 """FizzBuzz and parentheses: programs that are wrong are not paid in full, whoever made them wrong; right ones always are."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """No bundled environment takes infinity, NaN or a number that overflows for the right one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Every dataset of reasoning-gym as an environment: whole, drawn by hashed keys, split by question, judged as published."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """What the kit finds by itself in a published library: the list is of reasoning-gym 0.1.25, and nothing in the kit knows of it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Mapping

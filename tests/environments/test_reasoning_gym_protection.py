@@ -1,7 +1,5 @@
 """What stands between a lazy or hostile answer and the verifiers of reasoning-gym."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

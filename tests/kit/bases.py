@@ -1,7 +1,5 @@
 """Sound environments from which faults and honest designs are made by changing one thing."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence

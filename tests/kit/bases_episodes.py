@@ -1,7 +1,5 @@
 """Sound environments with episodes, from which faulty ones are made by changing one thing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sound environments: truth tables, beds, products, triage, grids, knitting, crates, flights."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Sound environments: functions of Python, flights, and two with tools: hives and freight."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 import random

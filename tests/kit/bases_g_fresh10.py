@@ -1,7 +1,5 @@
 """Sound environments: gears, titration, sites in DNA, musical intervals, seats and grids."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Sound environments with dates, notes, lists and plans as answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date, timedelta
 from itertools import pairwise

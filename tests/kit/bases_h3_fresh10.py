@@ -1,7 +1,5 @@
 """Sound dialogues without state."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from random import Random

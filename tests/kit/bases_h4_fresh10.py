@@ -1,7 +1,5 @@
 """Sound environments whose attempts are episodes."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Sound environments with numbers and codes as answers."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

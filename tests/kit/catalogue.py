@@ -5,8 +5,6 @@ A theme's module (`faults_*.py`, `honest_*.py`) declares environments and regist
 look at the checks. The others are the development part, by which the checks are written.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Planted faults of verifiers that pay for answers which are not right."""
 
-from __future__ import annotations
-
 import difflib
 import fnmatch
 import json

@@ -1,7 +1,5 @@
 """Verifiers that take too much for an answer, or too little into account."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Planted faults of reward functions and rows with which the bundled `dataset` is used."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Rows of ferries, with prompts that say too much or too little."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from catalogue import fault

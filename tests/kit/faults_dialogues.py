@@ -1,7 +1,5 @@
 """Planted faults of dialogues: what `reply()` returns, says, keeps and survives."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Dialogues with one fault each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

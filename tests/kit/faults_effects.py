@@ -1,7 +1,5 @@
 """Planted faults of what judging does beside judging: code, files, network, memory, processes."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Verifiers that change something around them, or that run what the reply says."""
 
-from __future__ import annotations
-
 import base64
 import filecmp
 import importlib

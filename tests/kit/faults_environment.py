@@ -1,7 +1,5 @@
 """Planted faults that show on another machine, on another day, or in another process."""
 
-from __future__ import annotations
-
 import locale
 import os
 import platform

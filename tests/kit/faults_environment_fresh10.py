@@ -1,7 +1,5 @@
 """Environments that depend on where and when they run."""
 
-from __future__ import annotations
-
 import os
 import platform
 from datetime import date, datetime, timedelta

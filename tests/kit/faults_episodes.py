@@ -1,7 +1,5 @@
 """Planted faults of episodes: what they share, leave behind, and pay for."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

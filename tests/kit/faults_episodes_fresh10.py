@@ -1,7 +1,5 @@
 """Episodes with one fault each."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

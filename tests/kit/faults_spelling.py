@@ -1,7 +1,5 @@
 """Planted faults of near equality, and of texts that a verifier cannot digest."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Readers of answers with one fault each."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Planted faults of tasks: purity, splits, levels, variety, ambiguity, budgets, leaked answers."""
 
-from __future__ import annotations
-
 import base64
 import codecs
 import itertools

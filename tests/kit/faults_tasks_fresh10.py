@@ -1,7 +1,5 @@
 """Tasks that cannot be made, that are too few or too alike, or that lack something."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

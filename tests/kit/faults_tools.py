@@ -1,7 +1,5 @@
 """Planted faults of tools: their form, what they execute, what they give away."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

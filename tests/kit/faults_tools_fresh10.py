@@ -1,7 +1,5 @@
 """Tools that cannot be called, that tell too much, or that change the process."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import random

@@ -1,7 +1,5 @@
 """Planted faults of verdicts: their form, their agreement with `passed`, repeatability, errors."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Verdicts with one fault each."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

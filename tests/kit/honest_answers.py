@@ -1,7 +1,5 @@
 """Honest verifiers that look odd: declared tolerance and places, several spellings, partial pay."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Environments whose answers look odd, and are judged rightly."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

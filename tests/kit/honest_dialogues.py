@@ -1,7 +1,5 @@
 """Honest dialogues, tools and data sets that look odd."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 

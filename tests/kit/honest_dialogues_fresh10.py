@@ -1,7 +1,5 @@
 """Dialogues that look odd and are right."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Sound environments with episodes, some of which look odd."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import threading

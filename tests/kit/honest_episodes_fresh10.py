@@ -1,7 +1,5 @@
 """Episodes that look odd and are right."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Honest tasks that look odd: hidden difficulty, declared answers in prompts, unbalanced data."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

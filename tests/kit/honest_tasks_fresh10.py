@@ -1,7 +1,5 @@
 """Environments whose tasks look odd, and are sound."""
 
-from __future__ import annotations
-
 import datetime
 import random
 import re

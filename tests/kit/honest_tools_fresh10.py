@@ -1,7 +1,5 @@
 """An environment whose tool looks at the answer, and tells no more than it should."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Verdicts that look odd and are right."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from bases_h2_fresh10 import AllergensOfADish, SwapsOfCrates

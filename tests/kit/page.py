@@ -1,7 +1,5 @@
 """Read and write what README.md says about the scores of the catalogue's parts."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Sequence

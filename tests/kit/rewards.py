@@ -1,7 +1,5 @@
 """Reward functions of users of the bundled `dataset`: all but the last have a fault."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

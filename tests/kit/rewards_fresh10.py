@@ -1,7 +1,5 @@
 """Reward functions for rows."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -9,8 +9,6 @@ honest design is asked everything, and each check that fails is a false alarm. T
 if a fault is missed, or a false alarm raised, other than README.md says; `--write` changes the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Each check has a fault in the catalogue, a sample of which is found; a score that differs from the page is an error."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real OpenAI-compatible server in this process, for the tests of the judge `llm`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

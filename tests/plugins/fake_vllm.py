@@ -5,8 +5,6 @@ its log-prob is -t / 100, and one more where tokens are kept from being drawn. A
 FAILS and WAITS do what they say.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socketserver

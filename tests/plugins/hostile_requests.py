@@ -1,7 +1,5 @@
 """Requests that a stranger might send to the endpoint, drawn from a seed; the bytes are written here, since clients refuse to."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """A simulated endpoint for judges: a token bucket, bursts, slow and cut answers, restarts; and texts that do it harm."""
 
-from __future__ import annotations
-
 import random
 import re
 import threading

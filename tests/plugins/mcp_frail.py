@@ -1,7 +1,5 @@
 """A server that counts, and that fails in several ways when it is asked to."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

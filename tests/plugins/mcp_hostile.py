@@ -1,7 +1,5 @@
 """A server of the standard library alone that does to its client whatever its argument says, in lines of JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Servers of the Model Context Protocol for tests."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

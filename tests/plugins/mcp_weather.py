@@ -1,7 +1,5 @@
 """An environment with the tools of an MCP server, which its worker reaches by HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Play episodes in actors of Ray, and kill an actor in the middle; prints one JSON object for each kind of environment."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

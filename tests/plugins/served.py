@@ -1,7 +1,5 @@
 """An endpoint with completers behind it, in a thread with an event loop of its own, for tests of clients."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Completers of a tiny policy: one that draws with the built-in engine, and one that says what a script has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

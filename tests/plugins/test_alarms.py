@@ -1,7 +1,5 @@
 """Alarms: each detector by itself on simulated series, and all of them in real runs of a tiny model."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -1,7 +1,5 @@
 """The endpoint as a server: keys, what it asks of a completer, limits, clients that vanish or are slow, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Calls of the `openai` package's own client against the endpoint, with a tiny policy behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Bodies of all kinds: none of them is a failure of the server, and each answer is as the OpenAPI document says."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Sixty-four clients at once, some of them gone, some slow, some streaming: nothing lost, nothing mixed up, nothing left."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """What web pages, foreign names and clients with large bodies get from the endpoint, and what others get meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -4,8 +4,6 @@ A text gets 0 where the endpoint names its content or length, and where its call
 another order are graded 10 times of 10; everything else is an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """Keys and passwords stand in no message, whatever an endpoint answers and settings hold."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

@@ -1,7 +1,5 @@
 """The `llm` judge with a real model behind a real server: `transformers serve` with SmolLM2, which knows no JSON schemas."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

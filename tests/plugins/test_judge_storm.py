@@ -1,7 +1,5 @@
 """Honest and hostile texts at an endpoint with bad weather: no honest text gets 0, and no hostile one an error."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

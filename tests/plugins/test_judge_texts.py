@@ -1,7 +1,5 @@
 """Texts that a judge of this process cannot score get 0, without an error for a whole batch."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from pathlib import Path

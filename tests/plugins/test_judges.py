@@ -1,7 +1,5 @@
 """The judges, with real models and a real server on this machine: scores, what is refused, and that a failure is never a 0."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Tools of servers of the Model Context Protocol, in real processes: an example of its SDK, and one that fails."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

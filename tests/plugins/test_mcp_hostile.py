@@ -1,7 +1,5 @@
 """Servers of the Model Context Protocol that flood, loop, lie or never end: bounded in time and memory, and blamed rightly."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

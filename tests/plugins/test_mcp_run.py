@@ -1,7 +1,5 @@
 """A run in which a policy calls the two tools of an example server, in the format of a real chat template."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

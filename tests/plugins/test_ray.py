@@ -3,8 +3,6 @@
 `test_ray_real.py` has Ray itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import json

@@ -4,8 +4,6 @@ GRPO_RAY_PYTHON names the Python of an environment with grpo-core and Ray; `.ci/
 measured.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The recipes of the well-known algorithms: they load by name, are valid settings, and name their source."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sampler `vllm` with a server that answers as vLLM does: what it hands over, asks, repairs and leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 GRPO_VLLM_PYTHON names the Python of an environment with vLLM; `.ci/full` makes one. `-s` prints what was measured.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

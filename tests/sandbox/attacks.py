@@ -3,8 +3,6 @@
 Each is named after what it tries; none may be seen to return x + 1, and after each the next call must find everything as it was.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """What the tests of sandboxes share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

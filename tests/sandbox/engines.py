@@ -1,7 +1,5 @@
 """A Docker engine of a test's own, so that it may be broken: its images come from the engine that is there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Agents and episodes that open sessions with a socket, for the tests of bridges."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

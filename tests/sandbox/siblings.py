@@ -3,8 +3,6 @@
 The earlier program's texts hold marks of the form kf<16 digits>zz. A thief returns every mark it meets; its own source matches no mark.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """Both back ends against real jails: what programs get, what attacks do not get, and what is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

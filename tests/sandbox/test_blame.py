@@ -1,7 +1,5 @@
 """The rule that decides between a program and the infrastructure, on jails that do as a script says."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Sessions that reach one Unix socket of this machine: by ordinary clients, and nothing else, in real jails of both back ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What programs could tell each other by what two jails, or two calls in one jail, have in common."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

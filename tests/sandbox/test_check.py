@@ -1,7 +1,5 @@
 """`grpo sandbox check`: a good back end passes, and whatever a bad one does is found."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Programs of any language and projects, in real sessions: right ones pass, cheats do not."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What only Docker can do: lose its daemon or its containers, be swept, be given an image."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

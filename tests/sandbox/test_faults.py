@@ -1,7 +1,5 @@
 """Right and hostile programs while the infrastructure is broken again and again: who is blamed for what."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import math

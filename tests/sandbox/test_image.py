@@ -1,7 +1,5 @@
 """Where the image of the Docker back end comes from, and what is said when it cannot be made."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

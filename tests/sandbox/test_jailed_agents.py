@@ -1,7 +1,5 @@
 """Agents in worker processes whose programs run in jails, and reach the policy's endpoint from there and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

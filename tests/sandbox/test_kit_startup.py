@@ -1,7 +1,5 @@
 """`grpo env check` with verifiers that run what the policy left in a session, under both back ends."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

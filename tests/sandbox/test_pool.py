@@ -1,7 +1,5 @@
 """The pool's threads outlive whatever goes wrong in them: who waits hears of it, and the next call is served."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a jail of bubblewrap holds: an interpreter, its standard library, and nothing that could hold an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Sessions against real jails of both back ends: state, limits, hostile leftovers, lost jails."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

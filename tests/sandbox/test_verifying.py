@@ -1,7 +1,5 @@
 """Commands of a verifier in the session of a policy that has prepared it, under both back ends."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

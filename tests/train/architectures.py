@@ -5,8 +5,6 @@ those of transformers' own registry, so a release with a new architecture is tri
 Tokens from `FIRST_TOKEN` up to `VOCAB` are ordinary; those below it have meanings.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

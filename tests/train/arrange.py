@@ -1,7 +1,5 @@
 """What the trainer's tests start from: a tiny float64 policy with a LoRA adapter that is not zero, and random rollouts."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

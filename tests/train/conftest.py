@@ -1,7 +1,5 @@
 """Fixtures of the trainer's tests: a model folder that costs milliseconds, and a cache that is nobody's home folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A sampler that has a model of its own, in a thread of its own, as an engine on another device has."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Sources of models that need no network: a wheel with a tiny GGUF, a folder of such wheels as pip's index, a small hub."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import json

@@ -4,8 +4,6 @@
 `--only N` repeats one fault of a seed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

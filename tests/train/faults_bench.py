@@ -1,7 +1,5 @@
 """A run with everything on: how it is started, watched and compared with the undisturbed one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Kinds of faults: each disturbs a run at a random moment or damages its folder, and lets the user go on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

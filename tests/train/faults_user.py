@@ -1,7 +1,5 @@
 """A user after a fault: reads the one line that a command printed, does what it says, and tries again."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

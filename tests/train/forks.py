@@ -3,8 +3,6 @@
 This process makes no thread and no tensor before a fork, which would inherit neither in a state that can be used.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

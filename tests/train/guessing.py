@@ -1,7 +1,5 @@
 """A dialogue for tests: guess a number; the environment says higher or lower."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Model folders as a stranger may hand them over: each entry changes a good tiny model, or a good adapter of one."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

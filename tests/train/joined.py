@@ -1,7 +1,5 @@
 """One of several processes that meet: python joined.py CASE. It prints what came of it as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

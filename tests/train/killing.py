@@ -1,7 +1,5 @@
 """A run folder as kill -9 would have left it, without a process of its own."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

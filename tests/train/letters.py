@@ -1,7 +1,5 @@
 """A task that a random model of a few thousand weights learns in seconds: write the letter that the prompt names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

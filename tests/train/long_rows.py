@@ -1,7 +1,5 @@
 """Environments some of whose tasks cannot be asked of a model with a context of 1024 tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import ClassVar
 

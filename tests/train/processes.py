@@ -1,7 +1,5 @@
 """`grpo run` in one or several processes, as `--processes` or torchrun starts them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

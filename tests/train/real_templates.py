@@ -1,7 +1,5 @@
 """The chat templates of real models: those that lie here, and those that TRL has."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

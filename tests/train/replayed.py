@@ -1,7 +1,5 @@
 """A run whose completions are written down, or read back: python replayed.py FILE record|replay OUT SETTINGS-AS-JSON."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Runs for the tests of reports: a trained one, and rollouts in it that no honest model writes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

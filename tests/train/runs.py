@@ -1,7 +1,5 @@
 """What tests of whole runs share: the settings of one that learns, observers, and what its log holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

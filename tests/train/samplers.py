@@ -1,7 +1,5 @@
 """What samplers that only draw for a test share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Sums of tensors, and log-probs and gradients of a model that they share, with lo
 The first line is how many MiB the sum of 40 million numbers took.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import resource

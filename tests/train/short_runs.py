@@ -1,7 +1,5 @@
 """Short runs: how they are cut off, what they say, what they log whatever the clock says, and commands about them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A dialogue whose verifier checks what it is told of an attempt's segments, from a file that a worker can load."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 `Planter.plant` changes a copy of a finished run in one to three of these ways, chosen by a seed.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

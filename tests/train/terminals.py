@@ -1,7 +1,5 @@
 """Runs commands of `grpo` in this process on a pseudo-terminal or a pipe and returns the bytes that reach it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import io

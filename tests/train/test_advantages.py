@@ -1,7 +1,5 @@
 """Advantage estimators against definitions in plain Python: loops over attempts and over all subsets."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Agents in a run: their tokens are those of the same dialogues natively, and a run learns from them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

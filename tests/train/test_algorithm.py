@@ -1,7 +1,5 @@
 """Loss and gradient against a naive oracle that walks over sequences and tokens, as the paper writes it; all in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Trainer and sampler give the log-probs of a plain forward pass, for every architecture of transformers, or refuse it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The list of architectures comes from transformers, and its tiny models are fit to show mistakes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

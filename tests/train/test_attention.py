@@ -1,7 +1,5 @@
 """Attention in blocks: the same log-probs and gradients as over everything, of fewer pairs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

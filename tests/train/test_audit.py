@@ -1,7 +1,5 @@
 """The check that training never sees: asked by evaluations, compared with the reward, and never in the way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows, their weights and micro-batches: denominators, masks and bounds, with numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

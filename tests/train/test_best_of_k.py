@@ -3,8 +3,6 @@
 `pytest -m heavy tests/train/test_best_of_k.py -s` prints the figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean

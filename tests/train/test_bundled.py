@@ -1,7 +1,5 @@
 """The alias models: pip fetches, the hash guards, the conversion keeps the weights, and nobody ever sees half a model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

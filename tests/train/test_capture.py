@@ -1,7 +1,5 @@
 """An agent's requests: which tokens they continue, which segments come of them, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

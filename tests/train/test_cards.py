@@ -1,7 +1,5 @@
 """cards.json: a run says what its environments were."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`grpo run`, `grpo generate` and what happens when they are interrupted, with a tiny model."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`grpo serve`: a run or a model for clients of the OpenAI API, until Ctrl-C."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """`grpo compare` and `grpo rescore`: paired differences, and saved rollouts that are judged again."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an endpoint's request becomes for the policy, and a completion for the client."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Completions that have to be JSON of a schema: what is drawn, with which log-probs, and what a schema that cannot be followed does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """Levels that follow the pass rate: where they go, what is logged, and that a resumed run goes on at the same level."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings that the model's size decides, from the model's weights to the run folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

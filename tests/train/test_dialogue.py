@@ -1,7 +1,5 @@
 """Dialogues: earlier tokens stay as they were drawn, the environment's text is not trained on, and every budget holds."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What lies on disk: damage is found before anything is believed, every refusal names a way on, and following it works."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The built-in sampler as a service: requests that come and go, and computations that follow one another."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Training on episodes: tokens, masks and log-probabilities, turns that overlap, and dialogues of other environments."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """`grpo eval` from the command line: a model or a run, several levels, greedy, stopped, for people and for programs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

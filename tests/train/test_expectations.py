@@ -7,8 +7,6 @@ exact values are written without log-ratios of samples: by walking through the t
 repeats a formula of `losses.py`, so a formula that is wrong there is wrong here, too, only if it is wrong on average.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

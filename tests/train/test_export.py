@@ -1,7 +1,5 @@
 """`grpo export`: good attempts that `grpo sft` reads, and weights that need no adapter."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What makes a run fast or small changes nothing in it: with each of it switched, the same numbers come out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

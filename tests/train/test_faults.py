@@ -1,7 +1,5 @@
 """Random faults on small runs, in a process of their own: forks must not inherit what other tests have started."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

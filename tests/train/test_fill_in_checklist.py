@@ -3,8 +3,6 @@
 "Loss decreases" is `test_an_optimizer_step_lowers_the_loss_of_its_own_batch` beside this file: from step to step a policy gradient's loss
 need not, since every batch has advantages of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Each kind of fault for itself is the subject of test_strangers.py, and what a co
 A longer storm: GRPO_STORM=2000 pytest -m heavy -n 0 tests/train/test_folder_storm.py
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

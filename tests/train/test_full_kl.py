@@ -1,7 +1,5 @@
 """The KL over the whole vocabulary, of every kind of policy and reference, against plain forward passes in float64."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 those that only a GPU can answer are skipped then.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

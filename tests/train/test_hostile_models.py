@@ -1,7 +1,5 @@
 """Model and adapter folders from strangers: one line each, soon, in little memory; no code runs and nothing is asked."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A JSON schema that is too large, too deep, slow or wrong ends its own request, and no request beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model, a verifier, a judge, a plugin or a file wrote reaches no terminal, no pipe and no log raw, whatever the command."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

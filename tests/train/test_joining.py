@@ -1,7 +1,5 @@
 """How the processes of a run meet, what they tell each other, and who is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

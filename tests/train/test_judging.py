@@ -1,7 +1,5 @@
 """Attempts are judged while others are generated, and nothing is left under way when something fails."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """kill -9 at random moments: the run that is resumed again and again ends bitwise where the undisturbed one ends."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

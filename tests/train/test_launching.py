@@ -1,7 +1,5 @@
 """`--processes N`: how the processes of one command begin and end together."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The listeners of a run: their order, what they may answer, and one that is written from the page alone."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Log-probs in chunks: the same values and gradients as from all logits at once, whatever the chunk, in bounded memory."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

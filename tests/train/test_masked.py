@@ -1,7 +1,5 @@
 """Policies that fill gaps: log-probs against plain transformers, the same draws in any batch, and whole runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run needs, said before it starts, and the ways to need less: quantised weights, recomputed layers, weights that stay elsewhere."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """What a batch looked like, as numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

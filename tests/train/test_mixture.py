@@ -1,7 +1,5 @@
 """Test runs with several environments: shares, groups, metrics, evaluation alone, and resume."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

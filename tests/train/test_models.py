@@ -1,7 +1,5 @@
 """What `--model` accepts, what it refuses and in which words, and what is loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

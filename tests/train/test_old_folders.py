@@ -1,7 +1,5 @@
 """Run folders that were made before checkpoints and logs had digests (commit aef5203): they are continued, measured and drawn."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

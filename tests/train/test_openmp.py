@@ -1,7 +1,5 @@
 """OpenMP's waiting threads, of a process of its own: the tests compute with one thread."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

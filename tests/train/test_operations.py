@@ -4,8 +4,6 @@ They are counted on a CPU, with the functions of examples/benchmarks/operations.
 4 layers give the operations of a layer and of the rest, and so those of 24 layers.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole runs with what can be added to GRPO: refills, PODS, masks, a KL in the reward, references that move, functions of plugins."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

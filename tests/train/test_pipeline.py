@@ -1,7 +1,5 @@
 """Rollouts of later steps while a step updates: what is sampled by which weights, what is learned from it, and what a kill leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The pictures of a run: all that its metrics have, nothing that they have not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`grpo env probe` with a model of a few thousand weights: what it says, what it suggests and how it ends."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

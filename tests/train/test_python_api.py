@@ -1,7 +1,5 @@
 """The trainer from Python: in a script, in a notebook whose event loop runs, and piece by piece."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

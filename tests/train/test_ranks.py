@@ -1,7 +1,5 @@
 """Two processes on one run: what they do together is what one does alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

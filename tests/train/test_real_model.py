@@ -3,8 +3,6 @@
 Heavy: the model is fetched if it is not in the cache. Where it computes in bfloat16, log-probs agree to that type's precision only.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run says before its first step that its own reference answers do not survive the model's tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

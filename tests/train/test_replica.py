@@ -1,7 +1,5 @@
 """A copy of the policy draws what the built-in sampler draws, with the weights of its last sync."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

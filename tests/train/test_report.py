@@ -1,7 +1,5 @@
 """The report of a run: what is in the file, what the server tells to whom, what forensics find."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

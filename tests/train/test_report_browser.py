@@ -1,7 +1,5 @@
 """The page of a run in a real Chromium: every page, filter and group, hostile texts, keys, themes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The dashboard in the terminal, by the screens that it draws."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import json

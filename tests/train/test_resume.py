@@ -1,7 +1,5 @@
 """A run goes on with what it began with; what has changed is shown and has to be named."""
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A trainer that is used again: after a failure, after a stop, after a resume in the same process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run logs of its rollouts by the options of the log, and that logging changes nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The generation engine against `model.generate`, the trainer's log-probs and the distribution it must draw from."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterator

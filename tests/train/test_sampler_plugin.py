@@ -1,7 +1,5 @@
 """A run draws its completions with the sampler of a plugin, which lives outside of the repository: the one that `grpo new` writes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Iterator, Sequence

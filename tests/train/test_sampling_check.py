@@ -1,7 +1,5 @@
 """A run compares sampler and trainer on some tokens before anything is written or trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The recipes of whole experiments: what they set, the number of weights they train, and two steps of each with a tiny model."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from pathlib import Path

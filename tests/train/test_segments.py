@@ -1,7 +1,5 @@
 """Attempts of several segments: loss and gradient against plain loops in float64, trees, metrics, and a run."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

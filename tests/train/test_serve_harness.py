@@ -4,8 +4,6 @@ GRPO_INSPECT_PYTHON and GRPO_LMEVAL_PYTHON name the Python of an environment wit
 lm-eval[api]. `-s` prints what was measured.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The warm start: the loss of supervised fine-tuning, from references or a file, in a run folder that resumes."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

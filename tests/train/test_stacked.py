@@ -1,7 +1,5 @@
 """Layers that are computed together, with their adapters, give what peft gives, and its gradients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs that end before their last step, for a reason that they name; and the weights that were best."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

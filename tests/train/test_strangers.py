@@ -1,7 +1,5 @@
 """Run folders of strangers: no command hangs, fills the memory, or touches a file outside of them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """Chats written by templates in a process of their own: the same texts as transformers writes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor

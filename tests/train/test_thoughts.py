@@ -1,7 +1,5 @@
 """Thoughts of the policy: split where a turn is drawn, whatever opened them, with every token as it was drawn."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Rewards that are equal up to rounding are ties: no advantage, refilled, and shown as such."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

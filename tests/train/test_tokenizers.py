@@ -1,7 +1,5 @@
 """Pieces of texts have the tokens of the whole, and drawn tokens the text that was drawn, whatever the tokenizer."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tool calls in the formats of real chat templates: what the template shows, what the policy writes, how results come back."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Metrics in trackers: real ones, without network; one that fails costs a line and nothing else."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

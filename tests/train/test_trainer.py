@@ -1,7 +1,5 @@
 """Whole runs on a tiny model: learning, the run folder, resume, stopping, and what is said loudly."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

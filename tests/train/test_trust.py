@@ -1,7 +1,5 @@
 """Run folders of others: nothing that their config.json names runs without the user's word."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass, field

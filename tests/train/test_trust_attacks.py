@@ -1,7 +1,5 @@
 """Folders and recipes of strangers, from outside: whatever they name, nothing of it runs, is read or is asked for."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

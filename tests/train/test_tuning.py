@@ -1,7 +1,5 @@
 """Sizes that depend on the device: a GPU's are simulated on a CPU."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

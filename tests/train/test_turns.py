@@ -1,7 +1,5 @@
 """Rewards and advantages by turn: against loops in plain Python, by enumeration of a stopping problem, and in a run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

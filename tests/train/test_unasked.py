@@ -1,7 +1,5 @@
 """Tasks that cannot be asked of a model are named before the first step, left out and counted; they end no run, resume or evaluation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

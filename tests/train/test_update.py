@@ -1,7 +1,5 @@
 """The optimizer step: what it may change, what it refuses and what it leaves out."""
 
-from __future__ import annotations
-
 import math
 import warnings
 import weakref

@@ -4,8 +4,6 @@
 only its rollouts and verdicts are drawn here, in place of a sampler and an environment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import math

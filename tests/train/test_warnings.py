@@ -1,7 +1,5 @@
 """Every warning fires where it should, after its patience and once, and none in a run that learns."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """A random Llama of a few thousand weights and a character tokenizer: real classes of transformers, small enough for every test."""
 
-from __future__ import annotations
-
 import string
 from pathlib import Path
 

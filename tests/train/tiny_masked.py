@@ -1,7 +1,5 @@
 """A random BERT of a few thousand weights that fills gaps, with a character tokenizer."""
 
-from __future__ import annotations
-
 import string
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny tokenizers of every kind that models come with, made by the library that real ones are made with."""
 
-from __future__ import annotations
-
 import string
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Trainers of the letters environment, by their folder and any number of settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
