@@ -35,10 +35,10 @@ from small import characters, make_model, train_or_read
 
 from grpo_core import Message, TaskKey
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 from grpo_env_arithmetic.env import Arithmetic
 

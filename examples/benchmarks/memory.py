@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.engine.policy.memory_estimate import TOLERANCE
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.policy.memory_estimate import TOLERANCE
 
 
 class Long(Environment[str]):

@@ -29,14 +29,14 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.config.sizes import with_defaults
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.tuning import gpu_tuning
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.tuning import gpu_tuning
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.update.updater import Sums, Updater
 
 PROMPTS, GROUP, PROMPT = 4, 4, 12

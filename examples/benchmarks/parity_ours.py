@@ -13,10 +13,11 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.sizes import with_defaults
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
-from grpo_core.train.compute.batch import Row, collate
-from grpo_core.train.policy.causal import Policy
+from grpo_core.train.update.collate import collate
 from grpo_core.train.update.updater import Updater
 
 COMMON = {

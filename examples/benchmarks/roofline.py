@@ -73,8 +73,8 @@ def main() -> None:
     options = parser.parse_args()
 
     from grpo_core.config.overrides import build_config
-    from grpo_core.train.models.load import load_model, resolve
-    from grpo_core.train.policy.causal import Policy
+    from grpo_core.engine.models.load import load_model, resolve
+    from grpo_core.engine.policy.causal import Policy
 
     shape = {
         "prompts_per_step": PROMPTS,

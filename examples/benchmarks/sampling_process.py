@@ -19,10 +19,10 @@ from safetensors.torch import load_file
 
 from grpo_core import GrpoError
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import builtin_sampler
+from grpo_core.engine.policy.weights import PolicyWeights
 from grpo_core.protocol.sampler import Completion, Request, Weights
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import builtin_sampler
-from grpo_core.train.policy.weights import PolicyWeights
 
 END_SECONDS = 5.0
 """How long the process may take to end when it is asked to."""

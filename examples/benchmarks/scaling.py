@@ -44,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
 
     from grpo_core.config.overrides import build_config
-    from grpo_core.train.policy.causal import Policy
+    from grpo_core.engine.policy.causal import Policy
 
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}
     shape = {"prompts_per_step": 2, "steps": 2}

@@ -23,9 +23,9 @@ from sides import machine
 from vs_trl import SETTINGS, Setting
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.compute.batch import MicroBatch, Row
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import MicroBatch, Row
-from grpo_core.train.policy.causal import Policy
 
 
 def make_policy(setting: Setting, blocks: int, model: str, more: Mapping[str, Any]) -> Policy:

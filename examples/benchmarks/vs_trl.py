@@ -159,9 +159,9 @@ def settings_of(options: argparse.Namespace, setting: Setting, folder: str) -> d
     from transformers import AutoTokenizer
 
     from grpo_core.config.overrides import nested
-    from grpo_core.train.models.device import pick_device, pick_dtype
-    from grpo_core.train.models.load import resolve
-    from grpo_core.train.models.source import local_folder
+    from grpo_core.engine.models.device import pick_device, pick_dtype
+    from grpo_core.engine.models.load import resolve
+    from grpo_core.engine.models.source import local_folder
 
     model = local_folder(resolve(options.model))
     tokenizer = AutoTokenizer.from_pretrained(model)

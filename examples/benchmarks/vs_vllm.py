@@ -30,9 +30,9 @@ def our_side(given: str) -> None:
     import numpy as np
 
     from grpo_core.config.overrides import build_config
+    from grpo_core.engine.policy.causal import Policy
+    from grpo_core.engine.policy.engine import Engine
     from grpo_core.protocol.sampler import Completion, Request
-    from grpo_core.train.policy.causal import Policy
-    from grpo_core.train.policy.engine import Engine
 
     settings = json.loads(given)
     config = build_config(
@@ -138,9 +138,9 @@ def main() -> None:
     from transformers import AutoTokenizer
 
     from grpo_core.config.overrides import nested
-    from grpo_core.train.models.device import pick_device, pick_dtype
-    from grpo_core.train.models.load import resolve
-    from grpo_core.train.models.source import local_folder
+    from grpo_core.engine.models.device import pick_device, pick_dtype
+    from grpo_core.engine.models.load import resolve
+    from grpo_core.engine.models.source import local_folder
 
     model = local_folder(resolve(options.model))
     dtype = str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch.")

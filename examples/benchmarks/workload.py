@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.config.overrides import build_config
-from grpo_core.train.policy.causal import Policy
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
 

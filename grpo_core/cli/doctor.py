@@ -135,7 +135,7 @@ def _hardware() -> Iterator[DoctorFinding]:
             f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB",
         )
     try:
-        from grpo_core.train.models.device import described
+        from grpo_core.engine.models.device import described
     except ModuleNotFoundError:
         return
     yield DoctorFinding("device", "ok", described())

@@ -260,6 +260,6 @@ def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
         MissingExtraError: a package of the extra "train" is not installed.
     """
     with needs_training("grpo export --weights"):
-        from grpo_core.train.models.merging import save_merged
+        from grpo_core.engine.models.merging import save_merged
     save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
     remark(f"the model is in {path}")

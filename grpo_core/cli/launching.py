@@ -1,6 +1,6 @@
 """Start the processes of `--processes N` on this machine, and end them together.
 
-They get the variables of torchrun (RANK, WORLD_SIZE and so on), which `grpo_core.train.ranks`
+They get the variables of torchrun (RANK, WORLD_SIZE and so on), which `grpo_core.engine.ranks`
 reads, and a private folder to meet in instead of a port that others could reach first.
 `accelerate launch` and torchrun stand on the same variables, but the first starts one process on a
 CPU, both kill a process that saves for more than 30 seconds after Ctrl-C, and both print a

@@ -74,9 +74,9 @@ def run_with_actor(
     """
     started = time.monotonic()
     with needs_training("measuring a policy"):
+        from grpo_core.engine.policy.choose import choose_sampler
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
-        from grpo_core.train.policy.choose import choose_sampler
     actor = build_actor(
         config,
         sources,

@@ -32,8 +32,8 @@ def pull(
     Example: grpo model pull smollm2-135m
     """
     with needs_training("`grpo model pull`"):
-        from grpo_core.train.models.load import resolve
-        from grpo_core.train.models.source import local_folder
+        from grpo_core.engine.models.load import resolve
+        from grpo_core.engine.models.source import local_folder
     print_line(local_folder(resolve(name, trust_remote_code=trust_remote_code, refresh=True)))
 
 

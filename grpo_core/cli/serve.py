@@ -111,9 +111,9 @@ def _serve(config: RunConfig, key: str) -> None:
     endpoint = open_endpoint(PluginHost(), config.endpoint)
     remark(f"loading {config.model.name}")
     with needs_training("grpo serve"):
+        from grpo_core.engine.policy.choose import choose_sampler
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
-        from grpo_core.train.policy.choose import choose_sampler
         from grpo_core.train.run.serving import serve
     actor = build_actor(
         config,

@@ -73,7 +73,7 @@ DEVICE_SIZES: Sequence[str] = (
     "trainer.micro_batch_tokens",
     "trainer.logits_mb",
 )
-"""The sizes that the device decides, as `grpo_core.train.compute.tuning` has them."""
+"""The sizes that the device decides, as `grpo_core.engine.compute.tuning` has them."""
 DEVICE_SETTINGS: Sequence[str] = (
     *DEVICE_SIZES,
     "sampling.cuda_graphs",

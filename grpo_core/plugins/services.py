@@ -28,7 +28,7 @@ from grpo_core.protocol.spec import Spec
 
 _CLOSE_SECONDS = 30.0
 """Timeout for closing one service."""
-_REPLICA = Spec("builtin", "grpo_core.train.policy.replica:Replica", extra="train")
+_REPLICA = Spec("builtin", "grpo_core.engine.policy.replica:Replica", extra="train")
 """The built-in engine with a copy of the model, for actors and processes of their own."""
 
 

@@ -1,1 +1,1 @@
-"""The trainer: the only part of the core that imports torch."""
+"""The trainer: methods, and the loop around their steps."""

@@ -19,17 +19,17 @@ from grpo_core.calls.deadline import describe, within
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
+from grpo_core.engine.compute.tuning import with_sizes
+from grpo_core.engine.models.adapter import base_weights, ineffective_settings
+from grpo_core.engine.models.device import pick_device, pick_dtype
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import MakeSampler, builtin_sampler, load_policy
+from grpo_core.engine.policy.memory import Footprint
+from grpo_core.engine.policy.weights import PolicyWeights
+from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.sampler import Sampler, SamplingParams
 from grpo_core.protocol.types import Group, Message, Task, TaskKey
 from grpo_core.runs.observer import Observer
-from grpo_core.train.compute.tuning import with_sizes
-from grpo_core.train.models.adapter import base_weights, ineffective_settings
-from grpo_core.train.models.device import pick_device, pick_dtype
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_policy
-from grpo_core.train.policy.memory import Footprint
-from grpo_core.train.policy.weights import PolicyWeights
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.attempt import Attempt, start_attempts

@@ -8,6 +8,11 @@ from typing import Any, TypeVar
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
+from grpo_core.engine.models.device import pick_device
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import choose_sampler
+from grpo_core.engine.policy.ways import DecodingWay
+from grpo_core.engine.ranks import Ranks
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.sampler import Sampler
 from grpo_core.runs.folder import RunFolder
@@ -15,11 +20,6 @@ from grpo_core.runs.observer import Observer, SafeObserver
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.algorithm.checked import checked_estimator, checked_loss
 from grpo_core.train.grpo import Grpo
-from grpo_core.train.models.device import pick_device
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import choose_sampler
-from grpo_core.train.policy.ways import DecodingWay
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources

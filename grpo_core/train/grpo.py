@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.policy.memory_estimate import Workload
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Group, Task, TaskKey
@@ -35,8 +36,6 @@ from grpo_core.train.algorithm.advantages import Advantage, advantages, pods
 from grpo_core.train.algorithm.losses import Surrogate
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffled
-from grpo_core.train.compute.batch import collate
-from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.rollout.tasks import TaskStream, draw_number, total_steps
 from grpo_core.train.run.measure import decoded_together
@@ -47,6 +46,7 @@ from grpo_core.train.run.metrics import (
     peak_memory_mb,
     staleness_metrics,
 )
+from grpo_core.train.update.collate import collate
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.sources import Sources
 

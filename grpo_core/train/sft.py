@@ -15,13 +15,13 @@ from typing import Any, cast
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.models.adapter import adapted_layers
+from grpo_core.engine.policy.memory_estimate import Workload
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Message, Script, Segment, Task
 from grpo_core.train.actor import Actor
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.models.adapter import adapted_layers
-from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.completions import prompt_tokens
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps

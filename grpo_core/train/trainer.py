@@ -44,7 +44,7 @@ from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
-    from grpo_core.train.policy.causal import Policy
+    from grpo_core.engine.policy.causal import Policy
 
 
 class Trainer:

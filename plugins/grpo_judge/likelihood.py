@@ -16,8 +16,8 @@ import torch
 import transformers
 
 from grpo_core import Harmless, Judgement, JudgeRequest
+from grpo_core.engine.models.pieces import encode_after
 from grpo_core.guards import Guards
-from grpo_core.train.models.pieces import encode_after
 from grpo_judge.contrast import Place, calibrated_all
 from grpo_judge.models import Frozen, FrozenJudge, judge_rest
 

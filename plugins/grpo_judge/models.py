@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import torch
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
-from grpo_core.train.models.loading import loading_errors
+from grpo_core.engine.models.loading import loading_errors
 from grpo_judge.unsayable import unsayable
 
 CHUNK_BYTES = 2**20

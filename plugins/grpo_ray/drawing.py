@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import GrpoError
+from grpo_core.engine.models import pieces
 from grpo_core.plugins.services import installed_sampler
 from grpo_core.protocol.sampler import (
     ModelToSample,
@@ -21,7 +22,6 @@ from grpo_core.protocol.sampler import (
     SamplingParams,
     UnsupportedSchemaError,
 )
-from grpo_core.train.models import pieces
 from grpo_ray.actor import node_name, node_versions
 
 

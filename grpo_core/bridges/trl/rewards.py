@@ -10,11 +10,11 @@ from typing import Any
 
 from grpo_core.bridges.opened import OpenEnvironment
 from grpo_core.bridges.trl.rows import KEY_COLUMN, refuse_other_prompts, task_keys
+from grpo_core.engine.models import pieces
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import chosen_tags, opens_thought
 from grpo_core.protocol.ties import all_same
 from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
-from grpo_core.train.models import pieces
 from grpo_core.train.rollout.tasks import draw_number
 from grpo_core.verify.error_rate import ErrorRate
 
@@ -197,7 +197,7 @@ class _Batch:
         template = getattr(self._tokenizer, "chat_template", None)
         if self._tags is None or self._tags[0] not in str(template):
             return ""
-        from grpo_core.train.models import chat  # needs jinja2, which comes with transformers
+        from grpo_core.engine.models import chat  # needs jinja2, which comes with transformers
 
         frame = chat.ChatFrame(arguments=self._env.config.model.chat_template_args)
         messages = tuple(Message(turn["role"], turn["content"]) for turn in prompt)

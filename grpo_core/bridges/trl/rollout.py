@@ -15,10 +15,10 @@ from typing import Any
 from grpo_core.bridges.opened import OpenEnvironment
 from grpo_core.bridges.trl.rewards import ROLLOUT_FIELD
 from grpo_core.bridges.trl.rows import key_value, task_keys
+from grpo_core.engine.models import pieces
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.thoughts import chosen_tags
 from grpo_core.protocol.types import Message, Rollout
-from grpo_core.train.models import pieces
 from grpo_core.verify.playing import Transcript
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, Any]]
@@ -146,7 +146,7 @@ class _Tokens:
 
     def __init__(self, trainer: Any, env: OpenEnvironment) -> None:
         # It needs jinja2, which comes with transformers and not with the base install.
-        from grpo_core.train.models.chat import ChatFrame
+        from grpo_core.engine.models.chat import ChatFrame
 
         self._trainer = trainer
         processor = trainer.processing_class
@@ -174,7 +174,7 @@ class _Tokens:
 
     def of_prompt(self, messages: tuple[Message, ...]) -> list[int]:
         """Return the tokens of a prompt, up to where the policy's turn begins."""
-        from grpo_core.train.models import chat
+        from grpo_core.engine.models import chat
 
         return list(chat.encode(self._tokenizer, messages, self._frame))
 
@@ -186,7 +186,7 @@ class _Tokens:
 
     def add_reply(self, dialogue: _Dialogue, reply: Sequence[Message]) -> bool:
         """Append the environment's turn; return False if it leaves no room for another turn."""
-        from grpo_core.train.models import chat
+        from grpo_core.engine.models import chat
 
         last = dialogue.token_ids[-1]
         ids = chat.encode_reply(

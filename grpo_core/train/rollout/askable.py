@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_core.engine.policy.room import NoRoomError
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.train.policy.room import NoRoomError
 from grpo_core.verify.sources import Sources
 from grpo_core.words import last_text, shorten
 from grpo_core.words.unasked import Unasked, name_unasked
 
 if TYPE_CHECKING:  # torch comes with them, and who deals tasks needs none
-    from grpo_core.train.policy.causal import Policy
+    from grpo_core.engine.policy.causal import Policy
     from grpo_core.train.rollout.budget import Budget
 
 _CHUNK = 256

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import Rollout, Task, TaskKey
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.draws import Draws

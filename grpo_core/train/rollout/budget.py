@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.train.policy.causal import Policy
 from grpo_core.verify.checks import offered_tools
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from grpo_core.calls.call import Call
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.endpoint import (
     Choice,
     CompletionAnswer,
@@ -28,7 +29,6 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Sampler, SamplingParams
 from grpo_core.protocol.thoughts import Tags
 from grpo_core.protocol.types import Message, Segment, Task
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.completions import (
     check_length,

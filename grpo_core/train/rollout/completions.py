@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeGuard, cast
 
 from grpo_core.calls.schema_limits import schema_text
+from grpo_core.engine.models import pieces
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.endpoint import Choice, CompletionRequest, RefusedRequestError
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.sampler import (
@@ -21,8 +23,6 @@ from grpo_core.protocol.sampler import (
     follows_schemas,
 )
 from grpo_core.protocol.types import Message, ToolCall
-from grpo_core.train.models import pieces
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.draws import draw_uniforms
 
 _LOGGER = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.sampler import Sampler, SamplingParams
 from grpo_core.protocol.types import Task
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.attempt import Attempt
 from grpo_core.train.rollout.capture import Drawing

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.types import Group, Task, Verdict
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.attempt import Attempt
 from grpo_core.verify.sources import Sources

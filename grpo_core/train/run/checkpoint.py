@@ -20,6 +20,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_core.calls.deadline import describe
+from grpo_core.engine.models.disk import as_os_error
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.sharding import like, optimizer_state_like
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import remove_leftovers, whole_folder, write_whole
 from grpo_core.runs.files import names_in, open_to_read
@@ -34,9 +37,6 @@ from grpo_core.runs.seal import (
     read_sealed,
     seal,
 )
-from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import like, optimizer_state_like
 from grpo_core.train.update.optimizer import load_optimizer, load_schedule
 from grpo_core.train.update.updater import Updater
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import AlarmConfig
+from grpo_core.engine.ranks import Ranks
 from grpo_core.plugins.environments import creation_errors
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.journal import Journal, LogText
 from grpo_core.train.run.limits import ErrorLimits, Indexing
 from grpo_core.train.run.method import Method

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.memory_estimate import Workload
 from grpo_core.protocol.events import BatchCollected
 from grpo_core.protocol.types import Task
 from grpo_core.train.actor import Actor
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.memory_estimate import Workload
 from grpo_core.train.rollout.tasks import TaskStream
 from grpo_core.train.update.updater import Updater
 

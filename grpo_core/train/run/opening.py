@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.models.adapter import continued_settings
+from grpo_core.engine.policy.memory import Footprint
+from grpo_core.engine.policy.memory_estimate import MemoryEstimate, format_bytes
+from grpo_core.engine.ranks import Ranks
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.runs.observer import Observer
-from grpo_core.train.models.adapter import continued_settings
-from grpo_core.train.policy.memory import Footprint
-from grpo_core.train.policy.memory_estimate import MemoryEstimate, format_bytes
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.sources import Sources

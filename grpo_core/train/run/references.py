@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.protocol.ties import same_reward
 from grpo_core.protocol.types import Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.services import kept_random_states
 from grpo_core.verify.playing import play, turns_of
 from grpo_core.words import fit

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from grpo_core.calls.deadline import describe
+from grpo_core.engine.compute.heap import Heap
+from grpo_core.engine.policy.memory_estimate import MB, format_bytes
 from grpo_core.figures.gains import Gain, Scores, against_audit, gains_of
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.protocol.events import (
@@ -25,8 +27,6 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.runs.trust import remember
-from grpo_core.train.compute.heap import Heap
-from grpo_core.train.policy.memory_estimate import MB, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.journal import Journal, notices

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.choose import BUILTIN
+from grpo_core.engine.policy.engine import Engine
+from grpo_core.engine.policy.ways import DecodingWay
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Segment, Task, TaskKey
 from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.choose import BUILTIN
-from grpo_core.train.policy.engine import Engine
-from grpo_core.train.policy.ways import DecodingWay
 from grpo_core.train.rollout.draws import Draws
 
 PROMPTS, TOKENS = 4, 16

@@ -13,6 +13,9 @@ from typing import Any
 from filelock import FileLock
 
 from grpo_core.calls.deadline import describe
+from grpo_core.engine.models.disk import as_os_error
+from grpo_core.engine.policy.memory_estimate import MB
+from grpo_core.engine.policy.sharding import gather_full
 from grpo_core.protocol.events import EvaluationEnded, Event, StepEnded
 from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
 from grpo_core.runs.documents import read_document
@@ -20,9 +23,6 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
 from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
 from grpo_core.runs.seal import write_manifest
-from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.policy.memory_estimate import MB
-from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.run.checkpoint import (
     RandomStates,
     checkpoints,

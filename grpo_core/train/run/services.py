@@ -12,12 +12,12 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from grpo_core.engine.compute.batch import Row
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.events import TrainedEnvironment
 from grpo_core.protocol.types import Group, Rollout, Script, Segment, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
-from grpo_core.train.compute.batch import Row
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Source

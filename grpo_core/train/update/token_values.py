@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from grpo_core.train.compute.batch import MicroBatch
-from grpo_core.train.ranks import Ranks
+from grpo_core.engine.compute.batch import MicroBatch
+from grpo_core.engine.ranks import Ranks
 
 Values = tuple[list[float], list[float]]
 """Ratios and entropies of the tokens that the policy wrote in one segment."""

@@ -19,6 +19,10 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
+from grpo_core.engine.compute.batch import MicroBatch, Row
+from grpo_core.engine.policy.causal import Policy, ReferenceStates
+from grpo_core.engine.policy.sharding import gather_full
+from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.types import Rollout, Segment
 from grpo_core.train.algorithm.losses import (
@@ -34,10 +38,7 @@ from grpo_core.train.algorithm.losses import (
     truncated,
     truncated_importance,
 )
-from grpo_core.train.compute.batch import MicroBatch, Row, rows_of
-from grpo_core.train.policy.causal import Policy, ReferenceStates
-from grpo_core.train.policy.sharding import gather_full
-from grpo_core.train.ranks import Ranks
+from grpo_core.train.update.collate import rows_of
 from grpo_core.train.update.optimizer import build_optimizer, build_schedule
 from grpo_core.train.update.token_values import TokenValuesKept
 

@@ -1,5 +1,0 @@
-"""Coordinate several processes on one run; `Ranks` is this process among them."""
-
-from grpo_core.train.ranks.ranks import BUCKET_BYTES, Ranks
-
-__all__ = ["BUCKET_BYTES", "Ranks"]
