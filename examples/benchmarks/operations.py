@@ -37,7 +37,8 @@ from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
-from grpo_core.train.update.updater import Sums, Updater
+from grpo_core.train.update.sums import Sums
+from grpo_core.train.update.updater import Updater
 
 PROMPTS, GROUP, PROMPT = 4, 4, 12
 WEIGHTS = 500_000_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
@@ -40,6 +39,7 @@ from grpo_core.train.algorithm.losses import (
 )
 from grpo_core.train.update.collate import rows_of
 from grpo_core.train.update.optimizer import build_optimizer, build_schedule
+from grpo_core.train.update.sums import Sums, masked_sum
 from grpo_core.train.update.token_values import TokenValuesKept
 
 MAX_NONFINITE = 3
@@ -48,73 +48,6 @@ stops."""
 EMPTY_ROW = Row(Segment((0,), (0,), (0.0,), (0,)), 0.0, 0.0)
 """A row that adds nothing to loss and gradient, for a process that has to make a forward pass
 without rows of its own."""
-
-
-@dataclass(slots=True)
-class Sums:
-    """Hold totals over the micro-batches of one optimizer step.
-
-    They stay on the device until the step is over. Losses are weighted sums over tokens (see
-    `losses.AGGREGATIONS`); the other totals are plain sums.
-    """
-
-    policy_loss: float | Tensor = 0.0
-    """Loss of the surrogate."""
-    kl_loss: float | Tensor = 0.0
-    """KL as it enters the loss, before its weight beta."""
-    bonus: float | Tensor = 0.0
-    """Entropy bonus, which is subtracted from the loss."""
-    kl: float | Tensor = 0.0
-    """KL of the distributions of the tokens, over the vocabulary; NaN without a reference."""
-    k3: float | Tensor = 0.0
-    """Its estimate k3 from the tokens alone; NaN without a reference."""
-    entropy: float | Tensor = 0.0
-    """Entropy of the distributions that the tokens were drawn from."""
-    logprob: float | Tensor = 0.0
-    """Log-prob of the tokens."""
-    gap: float | Tensor = 0.0
-    """Absolute difference between recomputed and sampled log-prob of the tokens."""
-    clipped: float | Tensor = 0.0
-    """Number of tokens whose ratio PPO clipping would stop."""
-    truncated: float | Tensor = math.nan
-    """Number of tokens whose importance weight was truncated; NaN if none are weighted."""
-    tokens: float | Tensor = 0.0
-    """Number of trainable tokens."""
-    attempts: float = 0.0
-    """Number of attempts with a trainable token."""
-
-    def sum_over_ranks(self, ranks: Ranks) -> None:
-        """Replace each total by its sum over all processes."""
-        values_by_process = ranks.gather_values(
-            [float(getattr(self, f.name)) for f in fields(self)]
-        )
-        for field, values in zip(fields(self), zip(*values_by_process, strict=True), strict=True):
-            setattr(self, field.name, sum(values))
-
-    def means(self, beta: float) -> dict[str, float]:
-        """Return the metrics of the step, most of them means per token.
-
-        They are NaN where nothing was measured (no token, or no reference).
-        """
-        tokens = float(self.tokens) or math.nan
-        penalty = beta * float(self.kl_loss)
-        return {
-            "loss": float(self.policy_loss) + penalty - float(self.bonus),
-            "policy_loss": float(self.policy_loss),
-            "kl": float(self.kl) / tokens,
-            "kl/k3": float(self.k3) / tokens,
-            "kl/sequence": float(self.kl) / (self.attempts or math.nan),
-            "kl_penalty": penalty,
-            "entropy": float(self.entropy) / tokens,
-            "logprob/mean": float(self.logprob) / tokens,
-            "sampling/logprob_gap": float(self.gap) / tokens,
-            "clip_fraction": float(self.clipped) / tokens,
-            **(
-                {}
-                if math.isnan(self.truncated)
-                else {"sampling/truncated": float(self.truncated) / tokens}
-            ),
-        }
 
 
 class Updater:
@@ -289,10 +222,10 @@ class Updater:
         loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_BT, config.loss)
         if config.loss.tis_cap:
             loss_BT = loss_BT * truncated_importance(old_BT, micro.generated_BT, config.loss)
-        loss = _masked_sum(loss_BT, weight_BT)
+        loss = masked_sum(loss_BT, weight_BT)
         sums.policy_loss += loss.detach()
         if config.loss.entropy:
-            bonus = config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
+            bonus = config.loss.entropy * masked_sum(entropy_BT, weight_BT)
             loss = loss - bonus
             sums.bonus += bonus.detach()
         if reference_BT is not None and full_BT is not None:
@@ -304,24 +237,24 @@ class Updater:
                 importance=config.kl_importance,
                 full_BT=full_BT,
             )
-            kl_loss = _masked_sum(kl_BT, weight_BT)
+            kl_loss = masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss += kl_loss.detach()
-            sums.kl += _masked_sum(full_BT.detach(), micro.trainable_BT)
-            sums.k3 += _masked_sum(k3(logprob_BT, reference_BT).detach(), micro.trainable_BT)
+            sums.kl += masked_sum(full_BT.detach(), micro.trainable_BT)
+            sums.k3 += masked_sum(k3(logprob_BT, reference_BT).detach(), micro.trainable_BT)
         if self.token_values is not None:
             self.token_values.add(micro, log_ratio_BT, entropy_BT)
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
             sums.attempts += sum(row.first and any(row.segment.trainable) for row in micro.rows)
-            sums.gap += _masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
-            sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
-            sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
-            sums.clipped += _masked_sum(
+            sums.gap += masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
+            sums.entropy += masked_sum(entropy_BT, micro.trainable_BT)
+            sums.logprob += masked_sum(logprob_BT, micro.trainable_BT)
+            sums.clipped += masked_sum(
                 clipped(log_ratio_BT, micro.advantage_BT, config.loss), micro.trainable_BT
             )
             if config.loss.tis_cap:
-                sums.truncated += _masked_sum(
+                sums.truncated += masked_sum(
                     truncated(old_BT, micro.generated_BT, config.loss), micro.trainable_BT
                 )
         return loss, old_BT
@@ -460,17 +393,3 @@ def _mean_of_measured(values: Sequence[float]) -> float:
     """Return the mean of the values that are not NaN; NaN if there is none."""
     measured = [value for value in values if not math.isnan(value)]
     return sum(measured) / len(measured) if measured else math.nan
-
-
-def _masked_sum(values_BT: Tensor, weight_BT: Tensor) -> Tensor:
-    """Return the sum of weight * value.
-
-    Values at weight 0 (padding) may be anything, also infinite, and contribute neither value nor
-    gradient.
-    """
-    return (
-        torch.where(
-            weight_BT != 0, values_BT.to(torch.promote_types(values_BT.dtype, torch.float32)), 0.0
-        )
-        * weight_BT
-    ).sum()
