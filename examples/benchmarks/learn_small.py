@@ -36,7 +36,7 @@ from small import characters, make_model, train_or_read
 from grpo_core import Message, TaskKey
 from grpo_core.config.overrides import build_config
 from grpo_core.engine.compute.batch import Row
-from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.trainer import Trainer
@@ -90,7 +90,7 @@ def divergence(folder: Path, start: Path, tasks: int) -> tuple[float, float]:
         [RunFolder.open(folder).config(), {"model": {"name": str(folder / "final")}}]
     )
     trainer = Trainer(config, folder=folder.with_name("unused"))
-    first = Policy.load(
+    first = load_policy(
         config.model_copy(update={"model": config.model.model_copy(update={"name": str(start)})}),
         need_reference=False,
     )

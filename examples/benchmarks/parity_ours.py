@@ -15,6 +15,7 @@ from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.sizes import with_defaults
 from grpo_core.engine.compute.batch import Row
 from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
 from grpo_core.train.update.collate import collate
@@ -95,7 +96,7 @@ class Ours:
         passes = len(setting.visited) // setting.minibatches
         own = {"model.name": str(self._model), "trainer.mu": passes}
         config, _ = with_defaults(build_config([nested({**COMMON, **own, **setting.ours})]), 0)
-        policy = Policy.load(config, need_reference=config.needs_reference)
+        policy = load_policy(config, need_reference=config.needs_reference)
         set_weights(policy.model, self._weights[0])
         moves = None if setting.own_steps else [self._weights[i] for i in setting.visited]
         recorder = Recorder(policy, config, moves)

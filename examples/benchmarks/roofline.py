@@ -74,7 +74,7 @@ def main() -> None:
 
     from grpo_core.config.overrides import build_config
     from grpo_core.engine.models.load import load_model, resolve
-    from grpo_core.engine.policy.causal import Policy
+    from grpo_core.engine.policy.choose import load_policy
 
     shape = {
         "prompts_per_step": PROMPTS,
@@ -84,7 +84,7 @@ def main() -> None:
     }
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}
     settings = workload.settings(model, **shape)
-    policy = Policy.load(build_config([settings]), need_reference=True)
+    policy = load_policy(build_config([settings]), need_reference=True)
     plain = load_model(resolve(options.model), dtype=policy.compute_dtype, device=policy.device)
     nodes, rows = PROMPTS * (PROMPT + GROUP * TOKENS), PROMPTS * GROUP
     weights = sum(m.weight.numel() for m in plain.modules() if isinstance(m, torch.nn.Linear))

@@ -19,8 +19,7 @@ from safetensors.torch import load_file
 
 from grpo_core import GrpoError
 from grpo_core.config.config import RunConfig
-from grpo_core.engine.policy.causal import Policy
-from grpo_core.engine.policy.choose import builtin_sampler
+from grpo_core.engine.policy.choose import builtin_sampler, load_policy
 from grpo_core.engine.policy.weights import PolicyWeights
 from grpo_core.protocol.sampler import Completion, Request, Weights
 
@@ -111,7 +110,7 @@ class ProcessSampler:
 def _serve(connection: Connection, config: RunConfig, threads: int) -> None:
     """Answer requests and take weights until the other side closes the connection."""
     torch.set_num_threads(threads)
-    policy = Policy.load(config, need_reference=False)
+    policy = load_policy(config, need_reference=False)
     sampler = builtin_sampler(policy, config.sampling)
 
     async def answer(message: Any) -> Any:

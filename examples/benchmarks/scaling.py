@@ -44,12 +44,12 @@ def main() -> None:
     options = parser.parse_args()
 
     from grpo_core.config.overrides import build_config
-    from grpo_core.engine.policy.causal import Policy
+    from grpo_core.engine.policy.choose import load_policy
 
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}
     shape = {"prompts_per_step": 2, "steps": 2}
     config = build_config([workload.settings(model, group_size=8, new_tokens=32, **shape)])
-    policy = Policy.load(config, need_reference=True)
+    policy = load_policy(config, need_reference=True)
     rows: list[dict[str, Any]] = []
     for varied in RANGES:
         for size in map(int, getattr(options, varied).split(",")):

@@ -25,6 +25,7 @@ from vs_trl import SETTINGS, Setting
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.engine.compute.batch import MicroBatch, Row
 from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.protocol.types import Segment
 
 
@@ -37,7 +38,7 @@ def make_policy(setting: Setting, blocks: int, model: str, more: Mapping[str, An
         new_tokens=setting.new_tokens,
         steps=1,
     )
-    policy = Policy.load(build_config([given, more]), need_reference=True)
+    policy = load_policy(build_config([given, more]), need_reference=True)
     decoder = policy.model.get_base_model().model
     decoder.layers = decoder.layers[:blocks]
     decoder.config.num_hidden_layers = blocks

@@ -30,7 +30,7 @@ def our_side(given: str) -> None:
     import numpy as np
 
     from grpo_core.config.overrides import build_config
-    from grpo_core.engine.policy.causal import Policy
+    from grpo_core.engine.policy.choose import load_policy
     from grpo_core.engine.policy.engine import Engine
     from grpo_core.protocol.sampler import Completion, Request
 
@@ -48,7 +48,7 @@ def our_side(given: str) -> None:
             settings["ours"],
         ]
     )
-    policy = Policy.load(config, need_reference=False)
+    policy = load_policy(config, need_reference=False)
     policy.end_ids = ()
     engine = Engine(policy, config.sampling)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,15 @@ from grpo_core.protocol.errors import ConfigError
 
 ADAPTER = "reference"
 """Name of the frozen copy of an adapter that the model brought."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceStates:
+    """Hold what the reference computes for a micro-batch, before its head."""
+
+    hidden_KH: Tensor | None
+    """Last hidden states of its K predictions; None where the model computes its logits itself.
+    All logits of a batch would not fit, so each comparison then makes a pass of its own."""
 
 
 class Reference:

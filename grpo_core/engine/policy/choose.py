@@ -10,6 +10,7 @@ from grpo_core.engine.models.load import resolve
 from grpo_core.engine.models.source import ModelSource, is_masked
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.engine import Engine
+from grpo_core.engine.policy.loading import load
 from grpo_core.engine.policy.masked import MaskedPolicy
 from grpo_core.engine.policy.masked_sampler import Filler
 from grpo_core.engine.policy.weights import model_to_sample
@@ -31,7 +32,7 @@ def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
     """
     source = _source(config)
     policy_class = MaskedPolicy if is_masked(source, config.model.kind) else Policy
-    return policy_class.load(config, need_reference=need_reference, source=source)
+    return load(policy_class, config, source, need_reference=need_reference)
 
 
 def choose_sampler(config: RunConfig, host: PluginHost) -> MakeSampler:

@@ -38,7 +38,7 @@ class MaskedPolicy(Policy):
     """
 
     fills: ClassVar[bool] = True
-    _task: ClassVar[str | None] = None
+    task: ClassVar[str | None] = None
 
     def __init__(self, model: Any, tokenizer: Any, **more: Any) -> None:
         if tokenizer.mask_token_id is None:
@@ -265,7 +265,7 @@ class MaskedPolicy(Policy):
     def _predictions(
         self, model: Any, micro: MicroBatch, *, bare: bool
     ) -> tuple[Tensor, list[int]]:
-        """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""
+        """Return the predictions at all gaps of the micro-batch (see `LogProbs._predictions`)."""
         firsts = accumulate(micro.together[:-1], initial=0)  # the first row of each prompt
         prompts = [micro.rows[first].segment.prompt_ids for first in firsts]
         start = 0

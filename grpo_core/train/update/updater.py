@@ -19,7 +19,8 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
 from grpo_core.engine.compute.batch import MicroBatch, Row
-from grpo_core.engine.policy.causal import Policy, ReferenceStates
+from grpo_core.engine.models.reference import ReferenceStates
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.sharding import gather_full
 from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.errors import RunStoppedError

@@ -1,0 +1,95 @@
+"""Load a policy: its model, tokenizer, adapter and frozen reference."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from grpo_core.config.config import RunConfig
+from grpo_core.engine.compute.heap import share_heap
+from grpo_core.engine.compute.recompute import recompute
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.adapter_files import load_adapter
+from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.models.device import pick_device, pick_dtype
+from grpo_core.engine.models.fitting import refuse_what_cannot_fit
+from grpo_core.engine.models.load import load_model
+from grpo_core.engine.models.loading import loading_errors
+from grpo_core.engine.models.offload import offload
+from grpo_core.engine.models.source import ModelSource
+from grpo_core.engine.models.tokenizer import load_tokenizer
+from grpo_core.engine.policy.causal import Policy
+
+
+def load(
+    policy_class: type[Policy], config: RunConfig, source: ModelSource, *, need_reference: bool
+) -> Policy:
+    """Load the configured model with a fresh adapter (seeded), or with all weights trainable.
+
+    Args:
+        policy_class: the class that fits the model.
+        config: the configuration of the run.
+        source: where the model is.
+        need_reference: whether a frozen reference is kept.
+    """
+    device = pick_device(config.model.device)
+    share_heap(device)
+    dtype = pick_dtype(config.model.dtype, device)
+    # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
+    storage_dtype = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
+    refuse_what_cannot_fit(config, source, storage_dtype, device)
+    base = load_model(
+        source,
+        dtype=storage_dtype,
+        device=torch.device("cpu") if config.model.offload else device,
+        quantization=config.model.quantization,
+        kind=config.model.kind,
+    )
+    tokenizer = load_tokenizer(source)
+    if config.model.chat_template:
+        tokenizer.chat_template = config.model.chat_template
+    torch.manual_seed(config.seed)
+    model, reference = (
+        (add_adapter(base, config.lora, source, task=policy_class.task), None)
+        if config.lora.enabled
+        else _make_trainable(base, source, need_reference)
+    )
+    if config.model.offload:
+        offload(model, device)
+    if config.trainer.gradient_checkpointing:
+        recompute(model)
+    logits_mb = config.trainer.logits_mb
+    with loading_errors(source.name, "used"):
+        return policy_class(
+            model,
+            tokenizer,
+            reference=reference,
+            shared_prefix=config.trainer.shared_prefix,
+            logits_bytes=None if logits_mb is None else logits_mb * 2**20,
+            compute_dtype=dtype,
+            frame=ChatFrame(
+                config.model.system_prompt,
+                config.model.chat_template_args,
+                tool_format=(
+                    None if config.model.tool_format == "auto" else config.model.tool_format
+                ),
+            ),
+            stacked=config.trainer.stacked_layers,
+            thought_tags=config.model.thought_tags,
+        )
+
+
+def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, Any]:
+    """Make all weights trainable, with a frozen copy if a reference is needed.
+
+    An adapter that the source contains is merged first.
+
+    Returns:
+        The model, and the reference or None.
+    """
+    if source.adapter_path is not None:
+        base = load_adapter(base, source.adapter_path, source.name).merge_and_unload()
+    base.requires_grad_(True)
+    return base, copy.deepcopy(base).eval().requires_grad_(False) if need_reference else None
