@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = {
     "losses": "grpo_core.train.algorithm.losses",
     "advantages": "grpo_core.train.algorithm.advantages",
-    "batch": "grpo_core.train.compute.batch",
+    "batch": "grpo_core.engine.compute.batch",
     "rewards": "grpo_core.train.algorithm.rewards",
 }
 FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}

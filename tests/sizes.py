@@ -61,7 +61,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def room(path: Path, core: Path) -> str:
     parts = path.relative_to(core).parts
-    depth = 2 if parts[0] == "train" and len(parts) > 2 else 1
+    depth = 2 if parts[0] in ("engine", "train") and len(parts) > 2 else 1
     return "/".join(parts[:depth]) if len(parts) > 1 else "."
 
 
@@ -195,9 +195,9 @@ def _file_of(name: str, checkout: Path) -> Path | None:
 
 
 def _place(path: Path, core: Path) -> str:
-    """Return a file's room; a file directly in `grpo_core` or `grpo_core/train` is a room itself."""
+    """Return a file's room; a file directly in `grpo_core`, its `engine` or its `train` is a room itself."""
     name = room(path, core)
-    return str(path.relative_to(core)) if name in (".", "train") else name
+    return str(path.relative_to(core)) if name in (".", "engine", "train") else name
 
 
 def _floors(imported: dict[str, set[str]]) -> dict[str, int]:

@@ -99,7 +99,7 @@ def sizes_of_rooms() -> Counter[str]:
     for source in sources():
         folder, *parts = source.path.split("/")
         if folder == "grpo_core":
-            depth = 2 if parts[0] == "train" else 1
+            depth = 2 if parts[0] in ("engine", "train") else 1
             parts = parts[: min(depth, len(parts) - 1)]
             folder = "/".join([folder, *parts])
         lines[folder] += source.lines

@@ -44,6 +44,7 @@ CHAPTERS = (
     "examples/benchmarks/README.md",
     "grpo_core/bridges/README.md",
     "grpo_core/cli/README.md",
+    "grpo_core/engine/README.md",
     "grpo_core/kit/README.md",
     "grpo_core/protocol/README.md",
     "grpo_core/report/README.md",

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.build import find_ranks
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.serving import PolicyCompleter
 from grpo_core.verify.sources import Sources
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.train.models.load import resolve
-from grpo_core.train.models.source import local_folder
+from grpo_core.engine.models.load import resolve
+from grpo_core.engine.models.source import local_folder
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.prompts import RUBRIC, messages

@@ -22,6 +22,10 @@ import torch
 
 from grpo_core import TaskKey, build_config
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import choose_sampler, load_policy
+from grpo_core.engine.policy.engine import Engine
+from grpo_core.engine.policy.weights import PolicyWeights
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.sampler import (
@@ -33,10 +37,6 @@ from grpo_core.protocol.sampler import (
 )
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import choose_sampler, load_policy
-from grpo_core.train.policy.engine import Engine
-from grpo_core.train.policy.weights import PolicyWeights
 
 from ..commandline import words
 

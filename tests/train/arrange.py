@@ -14,17 +14,17 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.config.sizes import with_defaults
+from grpo_core.engine.compute.batch import MicroBatch, Row, passes, tensors
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import builtin_sampler
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
-from grpo_core.train.compute import batch as batches
-from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import builtin_sampler
 from grpo_core.train.rollout.attempt import start_attempts
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.dialogue import Dialogues
+from grpo_core.train.update import collate as rows
 from grpo_core.verify.conversation import Conversations
 
 from .tiny import tiny_model, tiny_tokenizer
@@ -35,10 +35,10 @@ CPU = torch.device("cpu")
 def collate(
     rollouts_PG: Sequence[Sequence[Rollout]], *others: Any, **settings: Any
 ) -> list[list[Row]]:
-    """Return the rows of each optimizer step for rollouts of P prompts (see `batch.collate`)."""
+    """Return the rows of each optimizer step for rollouts of P prompts (see `collate.collate`)."""
     task = Task(TaskKey("any", "train", 0), "?", None)
     groups = [Group(task, rollouts) for rollouts in rollouts_PG]
-    return batches.collate(groups, *others, **settings)
+    return rows.collate(groups, *others, **settings)
 
 
 def sampled(policy: Policy, requests: Sequence[Request], **settings: Any) -> list[Completion]:

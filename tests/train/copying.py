@@ -9,9 +9,9 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.sampler import Completion, Request, Weights
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 
 
 class Copying:
@@ -21,7 +21,7 @@ class Copying:
     samples_during_updates: ClassVar[bool] = True
 
     def __init__(self, config: RunConfig) -> None:
-        self.policy = Policy.load(config, need_reference=False)
+        self.policy = load_policy(config, need_reference=False)
         self._engine = Engine(self.policy, config.sampling)
         self.open_requests = 0
         self.rests = 0

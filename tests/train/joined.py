@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import torch.distributed as dist
 
+from grpo_core.engine.ranks import Ranks, exchange
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Reward, Rollout, Segment, TaskKey, ToolCall, Verdict
-from grpo_core.train.ranks import Ranks, exchange
 
 RANK = int(os.environ["RANK"])
 VALUES: list[Any] = [

@@ -10,9 +10,10 @@ from letters import Letters
 from samplers import Copyless
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 
@@ -39,7 +40,7 @@ class Player(Copyless):
 
 def main(file: str, mode: str, out: str, settings: str) -> None:
     config = build_config([nested({"environment": "letters", **json.loads(settings)})])
-    policy = Policy.load(config, need_reference=config.needs_reference)
+    policy = load_policy(config, need_reference=config.needs_reference)
     sampler = (
         Recorder(policy) if mode == "record" else Player(pickle.loads(Path(file).read_bytes()))
     )

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.protocol.types import Rollout, TaskKey
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.engine import Verifier
 

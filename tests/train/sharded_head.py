@@ -15,16 +15,16 @@ from tiny import tiny_model, tiny_tokenizer
 from torch import Tensor
 
 from grpo_core.config.settings import LoraConfig
+from grpo_core.engine.compute.batch import MicroBatch, Row
+from grpo_core.engine.compute.logprob import COPIES
+from grpo_core.engine.compute.recompute import recompute
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.sharding import gather_full
+from grpo_core.engine.policy.ways import Training
+from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import MicroBatch, Row
-from grpo_core.train.compute.logprob import COPIES
-from grpo_core.train.compute.recompute import recompute
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import gather_full
-from grpo_core.train.policy.ways import Training
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.update.updater import EMPTY_ROW
 
 ROWS_AT_A_TIME = 3

@@ -20,12 +20,12 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.settings import EndpointConfig
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier

@@ -10,15 +10,16 @@ import torch
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.values import token_values
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.algorithm import losses
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages
 from grpo_core.train.algorithm.losses import AGGREGATIONS, FULL, KL_ESTIMATORS, LEVELS, SURROGATES
 from grpo_core.train.algorithm.rewards import Rewards
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.values import token_values
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.update.updater import Sums, Updater
+from grpo_core.train.update.sums import Sums
+from grpo_core.train.update.updater import Updater
 
 from .arrange import CPU, collate, micro_batches, random_rollouts, run_config, tiny_policy
 

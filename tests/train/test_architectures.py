@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import cache_utils
 
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.kv import keeps_everything, open_cache
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.masked import MaskedPolicy
+from grpo_core.engine.policy.ways import DecodingWay, Training
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment, TaskKey
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.kv import keeps_everything, open_cache
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.masked import MaskedPolicy
-from grpo_core.train.policy.ways import DecodingWay, Training
 from grpo_core.train.rollout.draws import Draws
 
 from . import architectures

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from grpo_core.train.compute import attention
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.tree import pack_trees
-from grpo_core.train.update.updater import Sums, Updater
+from grpo_core.engine.compute import attention
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.tree import pack_trees
+from grpo_core.train.update.sums import Sums
+from grpo_core.train.update.updater import Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 

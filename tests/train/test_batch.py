@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.tree import MIN_COMMON, pair_cost
+from grpo_core.engine.compute.tree import size as tree_size
 from grpo_core.protocol.types import Message, Rollout
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
-from grpo_core.train.compute.tree import size as tree_size
 
 from .arrange import CPU, collate, micro_batches
 from .tiny import tiny_model

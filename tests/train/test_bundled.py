@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from grpo_core.cli.model import app as model_app
 from grpo_core.config import modelcache
 from grpo_core.config.modelcache import Alias
+from grpo_core.engine.models.bundled import convert_bundled
+from grpo_core.engine.models.load import load_model, resolve
+from grpo_core.engine.models.once import build_once
+from grpo_core.engine.models.progress import LoadingReport
+from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.protocol.errors import UserError
-from grpo_core.train.models.bundled import convert_bundled
-from grpo_core.train.models.load import load_model, resolve
-from grpo_core.train.models.once import build_once
-from grpo_core.train.models.progress import LoadingReport
-from grpo_core.train.models.tokenizer import load_tokenizer
 
 from .fakes import tiny_alias
 from .tiny import tiny_model
@@ -34,7 +34,7 @@ BUILDER = """
 import sys
 from pathlib import Path
 from typing import Any
-from grpo_core.train.models.once import build_once
+from grpo_core.engine.models.once import build_once
 target = Path(sys.argv[1])
 def build(folder):
     (folder / "half").write_text("half")

@@ -10,10 +10,10 @@ import pytest
 
 from grpo_core import Message, TaskKey
 from grpo_core.calls.call import Call, current_call
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.endpoint import CompletionAnswer, CompletionRequest, RefusedRequestError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import Task
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from grpo_core import ConfigError, Message
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.endpoint import CompletionRequest, RefusedRequestError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import ToolCall
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout import completions
 from grpo_core.train.rollout.completions import (
     make_choice,

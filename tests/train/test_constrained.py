@@ -19,13 +19,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import builtin_sampler
+from grpo_core.engine.policy.drawing import draw, draw_allowed
+from grpo_core.engine.policy.masked import MaskedPolicy
 from grpo_core.protocol import sampler as protocol
 from grpo_core.protocol.errors import ConfigError, GrpoError, MissingExtraError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams, UnsupportedSchemaError
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import builtin_sampler
-from grpo_core.train.policy.drawing import draw, draw_allowed
-from grpo_core.train.policy.masked import MaskedPolicy
 
 from .arrange import sampled
 from .tiny import SPECIAL, tiny_model, tiny_tokenizer

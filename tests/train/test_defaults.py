@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.models.adapter import base_weights
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train import actor as actors
-from grpo_core.train.models.adapter import base_weights
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
 from .letters import Answered, Letters
@@ -102,7 +102,7 @@ def test_only_a_rate_that_somebody_set_is_called_high(settings, rate, warns):
 )
 def test_the_weights_of_the_base_model_are_counted_however_they_are_stored(settings, more):
     expected = sum(weight.numel() for weight in tiny_model().parameters())
-    policy = Policy.load(build_config([settings, nested(more)]), need_reference=True)
+    policy = load_policy(build_config([settings, nested(more)]), need_reference=True)
     assert base_weights(policy.model) == expected
 
 
@@ -110,5 +110,5 @@ def test_the_weights_of_the_base_model_are_counted_however_they_are_stored(setti
 def test_an_adapter_that_is_trained_further_is_not_counted(settings, tmp_path):
     trained(tmp_path / "run", settings)
     again = nested({"model.name": str(tmp_path / "run")})
-    policy = Policy.load(build_config([settings, again]), need_reference=True)
+    policy = load_policy(build_config([settings, again]), need_reference=True)
     assert base_weights(policy.model) == sum(w.numel() for w in tiny_model().parameters())

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.models import chat
+from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message, Task, TaskKey
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.models import chat
-from grpo_core.train.models.chat import ChatFrame
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.conversation import StatelessConversations
 

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from grpo_core import Message, Task, TaskKey
+from grpo_core.engine.models.load import resolve
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
-from grpo_core.train.models.load import resolve
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.run.method import Clock

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.engine.compute.thread import ComputeThread
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
-from grpo_core.train.compute.thread import ComputeThread
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 
 from .arrange import sampled, tiny_policy
 from .test_sampler import prompts, requests_for

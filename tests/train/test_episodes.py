@@ -12,9 +12,9 @@ import pytest
 
 from grpo_core import Episode, Task, Verdict
 from grpo_core.config.settings import VerifyConfig
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.types import Message, Rollout
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 
 from .arrange import tiny_policy

@@ -17,6 +17,7 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import AdvantageConfig, KLConfig, LossConfig
+from grpo_core.engine.compute.values import token_values
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.losses import (
@@ -28,7 +29,6 @@ from grpo_core.train.algorithm.losses import (
     divergence,
 )
 from grpo_core.train.algorithm.rewards import Rewards
-from grpo_core.train.compute.values import token_values
 
 VOCABULARY, LONGEST, END = 3, 3, 0
 Prefix = tuple[int, ...]

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.protocol.types import Verdict
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.examples import read_examples
 
 from .short_runs import LETTERS, grpo, tiny_settings
@@ -118,7 +118,7 @@ def test_merged_weights_answer_as_the_run_does(run_folder, tmp_path):
     )
     named = {"model.name": str(run_folder), "model.dtype": "float32", "kl.beta": 0}
     config = build_config([nested({"environment": LETTERS, **named})])
-    policy = Policy.load(config, need_reference=False)
+    policy = load_policy(config, need_reference=False)
     ids = torch.tensor([tokenizer("letters 7:")["input_ids"]])
     with torch.no_grad():
         merged = model(ids).logits

@@ -10,13 +10,13 @@ import torch
 
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import KLConfig, LoraConfig
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.recompute import recompute
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.recompute import recompute
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
 
 from .tiny import tiny_model, tiny_tokenizer
 

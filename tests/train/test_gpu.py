@@ -14,8 +14,8 @@ import torch
 from accelerate.state import AcceleratorState
 
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.memory_estimate import TOLERANCE
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.memory_estimate import TOLERANCE
 from grpo_core.train.trainer import Trainer
 
 from .arrange import sampled
@@ -69,7 +69,7 @@ def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked, graphs):
     found = []
     for device in (DEVICE, "cpu"):
         more = {"model.device": device, "trainer.stacked_layers": stacked}
-        policy = Policy.load(config(settings, **more), need_reference=False)
+        policy = load_policy(config(settings, **more), need_reference=False)
         found.append(sampled(policy, requests, cuda_graphs=graphs and device == DEVICE))
     equal = [(a, b) for a, b in zip(*found, strict=True) if a.token_ids == b.token_ids]
     assert len(equal) >= 0.95 * len(requests)
@@ -88,7 +88,7 @@ def test_what_is_sampled_in_bfloat16_is_what_is_trained(settings, tmp_path, stac
 @only_gpu
 @pytest.mark.parametrize("graphs", [False, True])
 def test_decoding_waits_once_a_token(settings, graphs):
-    policy = Policy.load(config(settings), need_reference=False)
+    policy = load_policy(config(settings), need_reference=False)
     policy.end_ids = ()  # so that every completion has its full length
 
     def waits(length: int) -> int:
@@ -109,7 +109,7 @@ def test_decoding_waits_once_a_token(settings, graphs):
 
 @only_gpu
 def test_a_model_that_cannot_be_recorded_is_computed_as_usual(settings):
-    policy = Policy.load(config(settings), need_reference=False)
+    policy = load_policy(config(settings), need_reference=False)
     requests = requests_for(prompts(4), 4, length=TOKENS)
     expected = sampled(policy, requests, cuda_graphs=False)
     hook = policy.model.register_forward_pre_hook(

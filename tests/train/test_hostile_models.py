@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
-from grpo_core.train.models import guarded
+from grpo_core.engine.models import guarded
 from grpo_core.train.trainer import Trainer
 
 from .hostile_models import ADAPTERS, LOOPS, MODELS, Damage

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import builtin_sampler
+from grpo_core.engine.policy.constrained import Constraint
 from grpo_core.protocol.sampler import UnsupportedSchemaError
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import builtin_sampler
-from grpo_core.train.policy.constrained import Constraint
 
 from .arrange import sampled
 from .test_agents import POLICY, Talking, by_agent

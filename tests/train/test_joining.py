@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from grpo_core.calls.meeting_folder import VARIABLE, meeting_folder
+from grpo_core.engine.ranks.messages import from_json, to_json
 from grpo_core.protocol.types import Verdict
-from grpo_core.train.ranks.messages import from_json, to_json
 
 from .processes import HERE, start
 
 FORKS = f"""
 import os, runpy, sys, traceback
-import psutil, torch.distributed, grpo_core.train.ranks  # once for all processes
+import psutil, torch.distributed, grpo_core.engine.ranks  # once for all processes
 
 def begin(case, folder, rank):
     pid = os.fork()

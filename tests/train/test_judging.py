@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from grpo_core import Group, Reward, Rollout, Task, Verdict
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from grpo_core.calls.stopping import StopRequest
+from grpo_core.engine.models.device import pick_device
+from grpo_core.engine.ranks import Ranks
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.actor import Actor
-from grpo_core.train.models.device import pick_device
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import begin, ended, launch, said

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from grpo_core.train.compute.logprob import Head, ReferenceHead, Shaping
+from grpo_core.engine.compute.logprob import Head, ReferenceHead, Shaping
 
 HIDDEN, VOCABULARY = 5, 11
 # Distributions that are used twice or thrice, for equal tokens and others; one not at all.
@@ -193,7 +193,7 @@ def test_tokens_that_neither_policy_can_draw_leave_entropy_and_kl_finite(trained
 
 PEAK = """
 import sys, torch
-from grpo_core.train.compute.logprob import Head, ReferenceHead, Shaping
+from grpo_core.engine.compute.logprob import Head, ReferenceHead, Shaping
 torch.set_num_threads(1)
 vocabulary, rows = int(sys.argv[1]), int(sys.argv[2])
 module = torch.nn.Linear(32, vocabulary, bias=False).requires_grad_(False)

@@ -21,12 +21,12 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.masked import MaskedPolicy
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.choose import load_policy
-from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.trainer import Trainer
 
 from .arrange import sampled

@@ -14,14 +14,15 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.compute.batch import MicroBatch, Row
+from grpo_core.engine.compute.heap import ARENAS
+from grpo_core.engine.models.load import resolve
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.memory import Footprint
+from grpo_core.engine.policy.memory_estimate import Workload
+from grpo_core.engine.policy.ways import DecodingWay
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.train.compute.batch import MicroBatch, Row
-from grpo_core.train.compute.heap import ARENAS
-from grpo_core.train.models.load import resolve
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.memory import Footprint
-from grpo_core.train.policy.memory_estimate import Workload
-from grpo_core.train.policy.ways import DecodingWay
 
 from ..commandline import words
 from .arrange import micro_batches, random_rollouts
@@ -42,7 +43,7 @@ def config(settings: dict[str, Any], **more: Any) -> Any:
 
 
 def loaded(settings: dict[str, Any], *, need_reference: bool = True, **more: Any) -> Policy:
-    return Policy.load(config(settings, **more), need_reference=need_reference)
+    return load_policy(config(settings, **more), need_reference=need_reference)
 
 
 def test_dropout_of_a_warm_start_is_the_same_in_a_recomputed_layer(settings):
@@ -177,7 +178,7 @@ ALL_WEIGHTS = {"lora.enabled": False, "optimizer.lr": 1e-4}
 @pytest.mark.parametrize("sharded", [False, True], ids=["whole weights", "shared out"])
 def test_the_estimate_counts_what_processes_share_and_sum(settings, monkeypatch, sharded):
     chosen = config(settings, **ALL_WEIGHTS)
-    policy = Policy.load(chosen, need_reference=True)
+    policy = load_policy(chosen, need_reference=True)
     footprint = Footprint(policy)
     monkeypatch.setattr(policy, "sharded", sharded)
     work = Workload([policy.longest_row((1,) * 3, 2, 4)], [(4, 4)], prompt=3, new=2)
@@ -193,7 +194,7 @@ def test_the_estimate_counts_what_processes_share_and_sum(settings, monkeypatch,
     steps = ("activations", "logits", "states of the reference")
     computing = sum(alone.update[name] for name in steps)
     assert alone.update["sums over processes"] == 0
-    monkeypatch.setattr("grpo_core.train.policy.memory.BUCKET_BYTES", 10**12)
+    monkeypatch.setattr("grpo_core.engine.policy.memory.BUCKET_BYTES", 10**12)
     found = footprint.estimate(policy, chosen, work, processes=2).update["sums over processes"]
     assert 2 * size > computing
     assert found == (0 if sharded else pytest.approx(2 * size - computing))
@@ -239,7 +240,7 @@ def test_components_are_what_torch_says(settings, wide_folder, tmp_path, name):
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
     settings, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("grpo_core.train.policy.memory.free_memory", lambda device: 100 * 2**20)
+    monkeypatch.setattr("grpo_core.engine.policy.memory.free_memory", lambda device: 100 * 2**20)
     needed = r"estimated to need .* at most, of 100 MiB that are free: .*What would help most: .*memory_check"
     with pytest.raises(ConfigError, match=needed):
         ran(settings, tmp_path / "run", {"trainer.memory_check": "refuse"})
@@ -283,7 +284,7 @@ def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide
 HEAPS = """
 import ctypes, re, tempfile, threading
 import torch
-from grpo_core.train.compute.heap import share_heap
+from grpo_core.engine.compute.heap import share_heap
 
 share_heap(torch.device("cpu"))
 together = threading.Barrier(7)  # who has ended leaves a heap to the next
@@ -324,8 +325,8 @@ def test_threads_share_few_heaps_unless_the_user_said_otherwise():
 
 HOLES = """
 import torch
-from grpo_core.train.models.device import used_memory
-from grpo_core.train.compute.heap import Heap
+from grpo_core.engine.models.device import used_memory
+from grpo_core.engine.compute.heap import Heap
 
 cpu = torch.device("cpu")
 

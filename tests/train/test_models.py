@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core.config import modelcache
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.models import device as device_module
+from grpo_core.engine.models.device import pick_device, pick_dtype
+from grpo_core.engine.models.load import load_model, resolve
+from grpo_core.engine.models.templates import end_token_ids
+from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.protocol.errors import UserError
 from grpo_core.train import actor as actor_module
-from grpo_core.train.models import device as device_module
-from grpo_core.train.models.device import pick_device, pick_dtype
-from grpo_core.train.models.load import load_model, resolve
-from grpo_core.train.models.templates import end_token_ids
-from grpo_core.train.models.tokenizer import load_tokenizer
 
 from .fakes import Hub, write_gguf
 from .hostile_models import MODELS
@@ -30,8 +30,8 @@ CPU = torch.device("cpu")
 FLOAT32 = {"dtype": torch.float32, "device": CPU}
 HUB_SCRIPT = """
 import sys, urllib.request, torch
-from grpo_core.train.models.load import load_model, resolve
-from grpo_core.train.models.tokenizer import load_tokenizer
+from grpo_core.engine.models.load import load_model, resolve
+from grpo_core.engine.models.tokenizer import load_tokenizer
 resolve("org/tiny@v1")
 urllib.request.urlopen(sys.argv[1] + "/api/models/org/tiny/mark")
 source = resolve("org/tiny@v1")

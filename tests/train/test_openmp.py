@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from grpo_core.train.compute import openmp
+from grpo_core.engine.compute import openmp
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 torch.set_num_threads(2)
 expected = {expected}
 end = time.monotonic() + 10
-from grpo_core.train.compute.openmp import Helpers
+from grpo_core.engine.compute.openmp import Helpers
 def compute(): return float((torch.ones(2**20) * 2).sum())
 def tasks(): return len(os.listdir("/proc/self/task"))
 start = tasks()

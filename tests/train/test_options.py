@@ -13,12 +13,13 @@ import torch
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.config.settings import AdvantageConfig
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.rewards import Rewards
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
@@ -402,7 +403,7 @@ def test_a_model_that_does_more_to_its_logits_than_its_head_is_computed_whole_an
     """Its log-probs are then those of its own logits."""
     changes = nested({"lora.enabled": False, "optimizer.lr": 0.0001, "kl.beta": 0.0})
     config = build_config([settings, changes])
-    plain = Policy.load(config, need_reference=False)
+    plain = load_policy(config, need_reference=False)
     assert plain.logits_bytes
     forward = plain.model.forward
 

@@ -18,6 +18,8 @@ import torch
 
 from grpo_core import Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.ranks import Ranks
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.protocol.events import BatchCollected
@@ -26,8 +28,6 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
 from grpo_core.train import grpo as grpo_module
 from grpo_core.train.build import build_method
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.run.stopping import Stopping

@@ -173,7 +173,7 @@ class Own(Letters):
         return self.verify(task, rollout)
 """
 LATE = """
-from grpo_core.train.policy.engine import Engine
+from grpo_core.engine.policy.engine import Engine
 class Own(Letters):
     timeout_seconds = 2.0
     async def averify(self, task, rollout):

@@ -17,13 +17,14 @@ from typer.testing import CliRunner
 from grpo_core import TaskKey
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.ways import Training
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Segment
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.ways import Training
 from grpo_core.train.rollout.draws import Draws
 
 from ..commandline import words
@@ -39,7 +40,7 @@ REVERSE = f"{Path(__file__).parents[2] / 'examples' / '02_write_an_environment.p
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     config = build_config([{"environment": "arithmetic", "model": {"dtype": "float32"}}])
-    return Policy.load(config, need_reference=True)
+    return load_policy(config, need_reference=True)
 
 
 @pytest.fixture(scope="module")

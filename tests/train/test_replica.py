@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.engine.models.load import resolve
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.engine import Engine
+from grpo_core.engine.policy.replica import Replica
+from grpo_core.engine.policy.weights import PolicyWeights, model_to_sample
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, Sampler
-from grpo_core.train.models.load import resolve
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.engine import Engine
-from grpo_core.train.policy.replica import Replica
-from grpo_core.train.policy.weights import PolicyWeights, model_to_sample
 
 from .test_sampler import prompts, requests_for
 
@@ -66,7 +67,7 @@ def test_a_replica_draws_with_the_weights_that_it_was_given_last(settings, lora,
 def described_by(settings: dict[str, Any], **more: Any) -> tuple[Policy, Any]:
     """Return a policy, and what a sampler is told of its model."""
     config = build_config([settings, nested(more)])
-    policy = Policy.load(config, need_reference=False)
+    policy = load_policy(config, need_reference=False)
     return policy, model_to_sample(config, policy, resolve(config.model.name))
 
 

@@ -10,10 +10,10 @@ import torch
 
 from grpo_core import Group
 from grpo_core.config.overrides import nested
+from grpo_core.engine.compute.batch import Row
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import RolloutIndex
 from grpo_core.runs.index_place import index_path
-from grpo_core.train.compute.batch import Row
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
 

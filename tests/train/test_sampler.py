@@ -12,18 +12,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.engine.compute import recorded
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.kv import GrowingLayer, bytes_per_token
+from grpo_core.engine.compute.prefix import PrefixLines
+from grpo_core.engine.compute.prepack import packed_bytes
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.drawing import draw
+from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.types import Message, Segment, Task, TaskKey
-from grpo_core.train.compute import recorded
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
-from grpo_core.train.compute.prefix import PrefixLines
-from grpo_core.train.compute.prepack import packed_bytes
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.drawing import draw
-from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.draws import Draws
 
@@ -184,7 +184,7 @@ def test_prompts_are_computed_once(policy):
 def test_how_lines_stand_in_trees_changes_nothing(
     policy, requests, together, monkeypatch, trees, max_rows
 ):
-    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
+    monkeypatch.setattr("grpo_core.engine.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
     costs = {"by prompt": lambda _, count, *__: count, "alone": lambda _, __, width, ___: width}
     if trees in costs:
         monkeypatch.setattr(PrefixLines, "_cost", costs[trees])
@@ -203,7 +203,7 @@ def test_how_lines_stand_in_trees_changes_nothing(
 def test_how_prompts_are_computed_changes_nothing(
     policy, requests, together, monkeypatch, max_rows, most
 ):
-    monkeypatch.setattr("grpo_core.train.compute.prefix.MOST_NODES", most)
+    monkeypatch.setattr("grpo_core.engine.compute.prefix.MOST_NODES", most)
     assert_same(sample(policy, requests, max_rows=max_rows), together)
 
 
@@ -451,7 +451,7 @@ def test_the_cache_stays_within_its_memory(policy, monkeypatch):
 def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monkeypatch):
     """Eight long completions of one prompt beside prompts that come and go: a tree of all their nodes is much wider than any line."""
     # Nothing but the memory is a reason to set them anew.
-    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9)
+    monkeypatch.setattr("grpo_core.engine.compute.prefix.PAYS", 1e9)
     monkeypatch.setattr(policy, "end_ids", ())
     first, *others = prompts(20)
     requests = [*requests_for([first], 8, length=60), *requests_for(others, 1, length=3)]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Trainer, build_config
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.weights import model_to_sample
 from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.observer import Observer
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.weights import model_to_sample
 from grpo_core.train.run.stopping import Stopping
 
 from ..core.distributions import grpo, install

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Trainer
+from grpo_core.engine.compute import rows
+from grpo_core.engine.compute.masks import Masking
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.ways import DecodingWay
 from grpo_core.runs.observer import Observer
-from grpo_core.train.compute import rows
-from grpo_core.train.compute.masks import Masking
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.ways import DecodingWay
 
 from . import architectures
 from .arrange import run_config

@@ -17,10 +17,10 @@ import grpo_env_gsm8k
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import flat
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
 
 from ..commandline import words
 from ..sandbox.engines import missing

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.compute.batch import Row, passes
+from grpo_core.engine.compute.tree import pack_trees
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.types import Group, Segment
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
-from grpo_core.train.compute.batch import Row, passes
-from grpo_core.train.compute.tree import pack_trees
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.metrics import group_metrics, segment_metrics
-from grpo_core.train.update.updater import Sums, Updater
+from grpo_core.train.update.sums import Sums
+from grpo_core.train.update.updater import Updater
 
 from .arrange import CPU, collate, micro_batches, run_config, tiny_policy
 from .test_turns import definition

@@ -21,9 +21,9 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.models.adapter import adapted_layers
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
-from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.trainer import Trainer
 

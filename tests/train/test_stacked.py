@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.stacked import Stacks
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.selfcheck import random_texts
-from grpo_core.train.policy.ways import Text
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.compute.stacked import Stacks
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.selfcheck import random_texts
+from grpo_core.engine.policy.ways import Text
 
 from .arrange import random_rollouts, run_config, sampled
 from .test_sampler import prompts, requests_for

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from grpo_core.engine.models import guarded
+from grpo_core.engine.models.guarded import TrialError
+from grpo_core.engine.models.templates import end_of_turn_id, write_chat
 from grpo_core.protocol.tools import schemas
-from grpo_core.train.models import guarded
-from grpo_core.train.models.guarded import TrialError
-from grpo_core.train.models.templates import end_of_turn_id, write_chat
 
 from .real_templates import TEMPLATES
 from .tiny import END, SPECIAL, tiny_tokenizer

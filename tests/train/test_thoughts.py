@@ -14,6 +14,10 @@ from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Task, 
 from grpo_core.calls.call import current_call
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.engine.policy.texts import Texts
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.endpoint import CompletionRequest
@@ -21,9 +25,6 @@ from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 from grpo_core.protocol.thoughts import template_tags
 from grpo_core.protocol.tools import answers, schemas
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.models.chat import ChatFrame
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.texts import Texts
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws
@@ -110,7 +111,7 @@ def test_the_setting_goes_before_the_template(tmp_path: Path) -> None:
     assert policy_of(OPENING, ()).split(said, ()) == Message("assistant", said)
     name = str(save_tiny(tmp_path / "model"))
     layers = {"environment": "arithmetic", "model": {"name": name, "thought_tags": "[A],[/A]"}}
-    policy = Policy.load(build_config([layers]), need_reference=False)
+    policy = load_policy(build_config([layers]), need_reference=False)
     assert policy.split("[A]a[/A]b", ()).thoughts == "a"
     spaced = {"model": {"thought_tags": ["[B]\n", "\n[/B]\n"]}}
     assert build_config([layers, spaced]).model.thought_tags == ("[B]", "[/B]")

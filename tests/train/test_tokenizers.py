@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from grpo_core import Message
-from grpo_core.train.models import pieces
-from grpo_core.train.models.chat import ChatFrame
-from grpo_core.train.policy.texts import Texts
+from grpo_core.engine.models import pieces
+from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.policy.texts import Texts
 
 from .tokenizer_kinds import (
     END,

@@ -9,6 +9,9 @@ from tokenizers import AddedToken
 
 from grpo_core import ConfigError, Message, ToolCall
 from grpo_core.calls.wire import decode, encode
+from grpo_core.engine.models import chat
+from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.tool_calls import (
     MAX_CALLS,
     calls_of,
@@ -17,9 +20,6 @@ from grpo_core.protocol.tool_calls import (
     sendable_calls,
 )
 from grpo_core.protocol.tools import answers, schemas
-from grpo_core.train.models import chat
-from grpo_core.train.models.chat import ChatFrame
-from grpo_core.train.policy.causal import Policy
 
 from .real_templates import TEMPLATES
 from .test_thoughts import Asking, add, dialogue

@@ -9,9 +9,9 @@ import torch
 
 from grpo_core.config.overrides import build_config, find_setting, nested
 from grpo_core.config.sizes import DEVICE_SIZES as KEYS
+from grpo_core.engine.compute.tuning import CPU, Tuning, gpu_tuning, tuning_of
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
-from grpo_core.train.compute.tuning import CPU, Tuning, gpu_tuning, tuning_of
 from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.trainer import Trainer
 
@@ -67,7 +67,7 @@ def test_the_settings_explain_the_rule() -> None:
 
 
 def test_the_documentation_has_the_table() -> None:
-    page = (Path(__file__).parents[2] / "grpo_core/train/README.md").read_text()
+    page = (Path(__file__).parents[2] / "grpo_core/engine/README.md").read_text()
     section = page.partition("## Defaults by device")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\S+)` \| (\d+) \|", section, re.M))
     assert {key: int(number) for key, number in rows.items()} == dict(
@@ -78,7 +78,7 @@ def test_the_documentation_has_the_table() -> None:
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "grpo_core.train.policy.causal.tuning_of",
+        "grpo_core.engine.policy.log_probs.tuning_of",
         lambda device, *, weights: gpu_tuning(80 * GIB, weights=weights),
     )
 
@@ -147,12 +147,12 @@ def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
 def test_a_run_with_stacked_layers_ends_and_trains_the_adapter(settings, tmp_path: Path) -> None:
     trainer, _ = trained(settings, tmp_path / "run", **{"model.dtype": "bfloat16"})
     policy = trainer.actor.policy
-    assert policy._stacks is not None
+    assert policy.casting.stacks is not None
     # Those matrices of an adapter start as zeros.
     assert all(tensor.any() for name, tensor in policy.trainable() if "lora_B" in name)
     changes = {"trainer.stacked_layers": False, "model.dtype": "bfloat16"}
     plain, _ = trained(settings, tmp_path / "plain", **changes)
-    assert plain.actor.policy._stacks is None
+    assert plain.actor.policy.casting.stacks is None
 
 
 def test_a_run_that_left_stacking_to_the_device_is_read() -> None:

@@ -11,13 +11,15 @@ import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
 from grpo_core.config.config import RunConfig
+from grpo_core.engine.compute.batch import Row
+from grpo_core.engine.models.adapter import add_adapter
+from grpo_core.engine.models.load import ModelSource
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.choose import load_policy
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
-from grpo_core.train.compute.batch import Row
-from grpo_core.train.models.adapter import add_adapter
-from grpo_core.train.models.load import ModelSource
-from grpo_core.train.policy.causal import Policy
 from grpo_core.train.update.optimizer import rate
-from grpo_core.train.update.updater import Sums, Updater
+from grpo_core.train.update.sums import Sums
+from grpo_core.train.update.updater import Updater
 
 from .arrange import collate, random_rollouts, run_config, tiny_policy
 from .tiny import save_tiny, tiny_model, tiny_tokenizer
@@ -218,7 +220,7 @@ def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
 def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
     model = {"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"}
     config = run_config(model=model, lora={"enabled": False}, optimizer={"lr": 1e-3})
-    assert_reference_stays(Policy.load(config, need_reference=True), config)
+    assert_reference_stays(load_policy(config, need_reference=True), config)
 
 
 def test_sampling_leaves_the_weights_bitwise_as_they_were():

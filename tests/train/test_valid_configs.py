@@ -20,10 +20,10 @@ from torch import Tensor
 from grpo_core import ConfigError, Group, Reward, Task, Verdict, build_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
+from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.ranks import Ranks
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.grpo import Grpo
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.run.method import Clock
