@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Message, Rollout, RunStoppedError, TaskKey
-from grpo_core.bridges.trl import (
-    OpenEnvironment,
-    dataset,
-    opened,
-    reward_functions,
-    task_keys,
-)
+from grpo_core.bridges.trl import OpenEnvironment, dataset, opened, reward_functions, task_keys
 from grpo_core.train.rollout.tasks import draw_number
 
 from ..train.tokenizer_kinds import KINDS
@@ -134,10 +128,7 @@ def test_metrics_of_a_batch_are_logged_once(spelling: OpenEnvironment) -> None:
         [words[0], "zz", "raise", "zz"],
         log_metric=lambda name, value: logged.append((name, value)),
     )
-    assert logged == [
-        ("verdicts/unscored", 0.25),
-        ("verdicts/passed", pytest.approx(1 / 3)),
-    ]
+    assert logged == [("verdicts/unscored", 0.25), ("verdicts/passed", pytest.approx(1 / 3))]
 
 
 def test_training_stops_where_too_much_could_not_be_judged() -> None:

@@ -132,10 +132,6 @@ def honest_judge(request: JudgeRequest) -> float:
     return float(request.candidate == request.reference)
 
 
-def test_an_environment_with_an_honest_judge_has_no_fault() -> None:
-    assert problems(checked(praised(FakeJudge(honest_judge)), "verdict", "floor")) == set()
-
-
 def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_environment() -> (
     None
 ):
@@ -147,22 +143,16 @@ def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_
 
 
 def test_a_judge_that_is_down_is_no_fault_of_the_environment() -> None:
-    report = checked(praised(NoJudge()), "verdict", "floor")
+    report = checked(praised(NoJudge(honest_judge)), "verdict", "floor")
     assert problems(report) == set()
     assert "the judge 'default' does not work: connection refused" in report.blind
     with pytest.raises(AssertionError, match="connection refused"):
-        assert_environment(praised(NoJudge()), tasks=COUNT, only=["verdict"])
+        assert_environment(praised(NoJudge(honest_judge)), tasks=COUNT, only=["verdict"])
 
 
-class NoJudge:
+class NoJudge(FakeJudge):
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         return [Judgement(0.0, error="connection refused") for _ in requests]
-
-    def fingerprint(self) -> str:
-        return "none"
-
-    async def close(self) -> None:
-        pass
 
 
 class OrdersBreakIt(ObeyedOrders):
@@ -172,9 +162,11 @@ class OrdersBreakIt(ObeyedOrders):
         return await super().averify(task, rollout)
 
 
-def test_a_text_that_keeps_itself_from_being_judged_is_found() -> None:
-    services = Services(judges={"default": FakeJudge(honest_judge)})
-    assert problems(checked(OrdersBreakIt(None, services), "floor.judge")) == {"floor.judge"}
+def test_an_honest_judge_is_no_fault_and_a_text_that_keeps_itself_from_being_judged_is() -> None:
+    judge = FakeJudge(honest_judge)
+    assert problems(checked(praised(judge), "verdict", "floor")) == set()
+    env = OrdersBreakIt(None, Services(judges={"default": judge}))
+    assert problems(checked(env, "floor.judge")) == {"floor.judge"}
 
 
 class Ruleless(Environment[int]):

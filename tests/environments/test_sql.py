@@ -10,15 +10,7 @@ import pytest
 
 from grpo_core import TaskKey
 from grpo_core.testing import assert_environment
-from grpo_env_sql.database import (
-    MAX_ROWS,
-    QueryError,
-    Row,
-    Shop,
-    run_queries,
-    run_query,
-    same_rows,
-)
+from grpo_env_sql.database import MAX_ROWS, QueryError, Row, Shop, run_queries, run_query, same_rows
 from grpo_env_sql.drawing import QueryProblem
 from grpo_env_sql.env import Sql
 from grpo_env_sql.questions import FAMILIES, Question

@@ -12,13 +12,7 @@ from grpo_core.calls.wire import decode, encode
 from grpo_core.engine.models import chat
 from grpo_core.engine.models.chat import ChatFrame
 from grpo_core.engine.policy.causal import Policy
-from grpo_core.protocol.tool_calls import (
-    MAX_CALLS,
-    calls_of,
-    format_of,
-    read_calls,
-    sendable_calls,
-)
+from grpo_core.protocol.tool_calls import MAX_CALLS, calls_of, format_of, read_calls, sendable_calls
 from grpo_core.protocol.tools import answers, schemas
 
 from .real_templates import TEMPLATES
