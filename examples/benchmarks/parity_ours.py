@@ -18,8 +18,7 @@ from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.choose import load_policy
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
-from grpo_core.train.update.collate import collate
-from grpo_core.train.update.updater import Updater
+from grpo_core.train.update.updater import Updater, collate
 
 COMMON = {
     "environment": "arithmetic",

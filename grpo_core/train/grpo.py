@@ -46,8 +46,7 @@ from grpo_core.train.run.metrics import (
     peak_memory_mb,
     staleness_metrics,
 )
-from grpo_core.train.update.collate import collate
-from grpo_core.train.update.updater import Updater
+from grpo_core.train.update.updater import Updater, collate
 from grpo_core.verify.sources import Sources
 
 TRAINER_WAIT = "trainer_wait"

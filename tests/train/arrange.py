@@ -24,7 +24,7 @@ from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
 from grpo_core.train.rollout.attempt import start_attempts
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.dialogue import Dialogues
-from grpo_core.train.update import collate as rows
+from grpo_core.train.update import updater
 from grpo_core.verify.conversation import Conversations
 
 from .tiny import tiny_model, tiny_tokenizer
@@ -35,10 +35,10 @@ CPU = torch.device("cpu")
 def collate(
     rollouts_PG: Sequence[Sequence[Rollout]], *others: Any, **settings: Any
 ) -> list[list[Row]]:
-    """Return the rows of each optimizer step for rollouts of P prompts (see `collate.collate`)."""
+    """Return the rows of each optimizer step for rollouts of P prompts (see `updater.collate`)."""
     task = Task(TaskKey("any", "train", 0), "?", None)
     groups = [Group(task, rollouts) for rollouts in rollouts_PG]
-    return rows.collate(groups, *others, **settings)
+    return updater.collate(groups, *others, **settings)
 
 
 def sampled(policy: Policy, requests: Sequence[Request], **settings: Any) -> list[Completion]:
