@@ -141,7 +141,8 @@ def _misspelt_digits(answer: str) -> Iterator[tuple[str, str]]:
         digits = {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
         yield f"in {script}", answer.translate(digits)
     for sign, name in (("_", "an underscore"), (" ", "a space")):
-        if (changed := re.sub(r"(\d)(\d)", rf"\1{sign}\2", answer, count=1)) != answer:
+        # Before the last digit: "1 768" would be the number itself, grouped in threes.
+        if (changed := re.sub(r"(\d)(\d)(?!\d)", rf"\1{sign}\2", answer, count=1)) != answer:
             yield f"with {name} between its digits", changed
 
 
