@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from grpo_core import __version__
-from grpo_core.cli.commands import GROUPS, ROOT, LazyGroup
+from grpo_core.cli.commands import ROOT, LazyGroup
 from grpo_core.cli.output import (
     BROKEN_PIPE,
     INTERRUPTED,
@@ -56,8 +56,6 @@ app = typer.Typer(
     help="Train language models with GRPO on tasks that are ordinary Python packages.",
     epilog="Example: grpo run --env arithmetic",
 )
-for group, group_help in GROUPS.items():
-    app.add_typer(typer.Typer(cls=LazyGroup, no_args_is_help=True, help=group_help), name=group)
 
 
 def _print_version(requested: bool) -> None:

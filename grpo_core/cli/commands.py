@@ -1,20 +1,26 @@
 """Name all commands, and import the module of a command only when that command is used.
 
 So `grpo --help` imports no command, and a command imports what it needs at the top of its file.
+The commands of packages are added to those of the core, and never replace one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
+from grpo_core.calls.isolation import ForeignError, isolated
+from grpo_core.calls.printable import printable
 from grpo_core.calls.streams import printable_streams
 from grpo_core.cli.output import default_to_false
+from grpo_core.cli.plugin_commands import PluginCommand, installed_commands
+from grpo_core.protocol.errors import GrpoError, PluginError
 
 ROOT = "grpo"
 """The name of the outermost group."""
@@ -38,6 +44,20 @@ class CommandEntry:
     """The module whose Typer `app` holds the command."""
     help: str
     """The first line of the command's docstring, for the list of commands."""
+    distribution: str = ""
+    """Name and version of the distribution that offers it; "" for a command of the core."""
+    problem: str = ""
+    """Why it cannot be used; "" if nothing is known against it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """Hold the commands and groups within a group, by name."""
+
+    help: str
+    """What the commands of the group are for."""
+    members: dict[str, CommandEntry | CommandGroup] = field(default_factory=dict)
+    """The commands and groups, in the order in which the help lists them."""
 
 
 COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
@@ -210,26 +230,110 @@ COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
 """The commands of each group, in the order in which its help lists them."""
 
 
+def command_tree(offered: Iterable[PluginCommand]) -> tuple[CommandGroup, list[str]]:
+    """Return all commands as a tree, and a sentence about each command that cannot be used.
+
+    A name that several distributions offer is a command that says so: nobody could tell which one
+    they get. A name of the core, or one that is both a command and a group, stays with its owner.
+
+    Args:
+        offered: the commands of packages, ordered by name.
+    """
+    root = CommandGroup("")
+    for group, commands in COMMANDS.items():
+        members = dict(commands)
+        if group == ROOT:
+            root.members.update(members)
+        else:
+            root.members[group] = CommandGroup(GROUPS[group], {**members})
+    problems = []
+    for name, rivals in groupby(offered, key=lambda command: command.name):
+        entry = _entry(list(rivals))
+        refusal = _add(root, name.split(" "), entry)
+        if problem := refusal or entry.problem:
+            problems.append(f"`{ROOT} {name}` of {entry.distribution} cannot be used: {problem}")
+    return root, problems
+
+
+def _entry(rivals: list[PluginCommand]) -> CommandEntry:
+    """Return the entry of a name that one or more distributions offer."""
+    first, *others = rivals
+    problem = first.problem
+    if others:
+        names = [command.distribution.partition(" ")[0] for command in rivals]
+        problem = (
+            f"{len(rivals)} distributions offer it: {', '.join(names)}; "
+            f"uninstall all but one, for example with `pip uninstall {names[-1]}`"
+        )
+    distributions = " and ".join(command.distribution for command in rivals)
+    return CommandEntry(first.module, first.help, distributions, problem)
+
+
+def _add(root: CommandGroup, words: list[str], entry: CommandEntry) -> str:
+    """Add a command to the tree, with the groups around it; return why not, "" if it was added."""
+    group = root
+    for word in words[:-1]:
+        member = group.members.setdefault(
+            word, CommandGroup(GROUPS.get(word, f"Commands of {entry.distribution}."))
+        )
+        if isinstance(member, CommandEntry):
+            owner = member.distribution or "grpo-core"
+            return f"{word!r} is a command of {owner}, so it is no group of commands"
+        group = member
+    if taken := group.members.get(words[-1]):
+        if isinstance(taken, CommandGroup):
+            return f"{words[-1]!r} is a group of commands"
+        return f"the name belongs to {taken.distribution or 'grpo-core'}"
+    group.members[words[-1]] = entry
+    return ""
+
+
 class LazyCommand(TyperCommand):
     """Stand for a command in the list of its group, without its options."""
 
-    def __init__(self, name: str, entry: CommandEntry, *, markup_mode: Any) -> None:
-        super().__init__(name, help=entry.help, rich_markup_mode=markup_mode)
-        self._module = entry.module
+    def __init__(self, name: str, entry: CommandEntry, *, path: str, markup_mode: Any) -> None:
+        shown = entry.help
+        if entry.distribution:  # not our own text, which may use no markup and is printable
+            shown = printable(f"Cannot be used: {entry.problem}" if entry.problem else shown)
+            shown = shown.replace("[", "\\[")
+        super().__init__(name, help=shown, rich_markup_mode=markup_mode)
+        self._entry = entry
+        self._path = path
 
     def load(self) -> Any:
         """Import the command's module, and return the command as typer builds it.
 
         Raises:
             VersionError: a package that is always needed has a version that is not supported.
+            PluginError: the command of a package cannot be used.
         """
         # `grpo --help` compares no versions, so it does not import this either.
         import_module("grpo_core.plugins.versions").check_versions(ROOT)
-        app = import_module(self._module).app
-        command: Any = typer.main.get_group(app).commands[self.name or ""]
+        command = self._of_package() if self._entry.distribution else self._built()
         command.callback = printable_streams()(command.callback)
         command.rich_markup_mode = self.rich_markup_mode
         return command
+
+    def _built(self) -> Any:
+        app = import_module(self._entry.module).app
+        return typer.main.get_group(app).commands[self.name or ""]
+
+    def _of_package(self) -> Any:
+        """Return the command of a package, whatever its code does when it is imported."""
+        problem, cause = self._entry.problem, None
+        if not problem:
+            try:
+                return isolated(self._built)
+            except ForeignError as error:
+                cause = error.__cause__
+                if isinstance(cause, GrpoError):
+                    raise cause from None
+                problem = str(error)
+                if isinstance(cause, KeyError | AttributeError):
+                    problem = f"{self._entry.module} has no Typer `app` with this command"
+        raise PluginError(
+            f"`{self._path}` of {self._entry.distribution} cannot be used: {problem}"
+        ) from cause
 
 
 class LazyGroup(TyperGroup):
@@ -239,13 +343,23 @@ class LazyGroup(TyperGroup):
     show its help or to complete its options.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, content: CommandGroup | None = None, path: str = ROOT, **options: Any):
         super().__init__(**options)
-        lazy = {
-            name: LazyCommand(name, entry, markup_mode=self.rich_markup_mode)
-            for name, entry in COMMANDS[self.name or ""].items()
-        }
-        self.commands = {**lazy, **self.commands}
+        content = content or command_tree(installed_commands())[0]
+        for name, member in content.members.items():
+            words = f"{path} {name}"
+            self.commands[name] = (
+                LazyCommand(name, member, path=words, markup_mode=self.rich_markup_mode)
+                if isinstance(member, CommandEntry)
+                else LazyGroup(
+                    content=member,
+                    path=words,
+                    name=name,
+                    help=member.help,
+                    no_args_is_help=True,
+                    rich_markup_mode=self.rich_markup_mode,
+                )
+            )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and import its module."""
