@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import Isolation, SandboxConfig, VerifyConfig
-from grpo_core.kit.result import CheckResult, Report, Status, shown_status
-from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender, lacks_endpoint
 from grpo_core.protocol.agent import AgentEnvironment
@@ -25,6 +23,14 @@ from grpo_core.protocol.sandbox import Outcome, Program, Sandbox
 from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.examining import (
+    CheckResult,
+    Examination,
+    Report,
+    Status,
+    load_checks,
+    shown_status,
+)
 from grpo_core.verify.hosts import Placement
 from grpo_core.verify.local import LocalExecutor
 from grpo_core.verify.playing import Played, play, turns_of
@@ -92,7 +98,7 @@ def _run_checks(
             f'check_environment({examination.name}(...), only=["{check}"], seed={examination.seed})'
         ),
     )
-    return wait_for(examine(env, reproducible, lender))
+    return wait_for(load_checks().examine(env, reproducible, lender))
 
 
 def assert_environment(
@@ -225,7 +231,7 @@ class EnvironmentConformance:
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Make one test per check."""
         if "check" in metafunc.fixturenames:  # the class may also have tests of its own
-            metafunc.parametrize("check", wanted(()))
+            metafunc.parametrize("check", load_checks().names())
 
     def test_conformance(self, check: str, request: Any) -> None:
         """Pass, fail, warn or skip as the result of the check says."""
@@ -266,7 +272,7 @@ class EnvironmentConformance:
             lender = Lender(PluginHost(), SandboxConfig())
             config = cls.environment.Config(**cls.settings)
             services, unavailable = (
-                borrowed(lender, cls.environment, config)
+                lender.services_or_reason(cls.environment, config)
                 if cls.services is None
                 else (cls.services, "")
             )

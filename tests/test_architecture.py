@@ -56,25 +56,44 @@ ORDER = """
     train/sft
     train/build
     train/trainer
-    report
-    kit
     testing
-    bridges
     cli
+    api
 """
 """The rooms (folders) and faces (files beside them) of the core: each imports only from those above it."""
 RANK = {name: number for number, name in enumerate(ORDER.split())}
 
 PUBLIC_MODULES = {
+    "grpo_core.api.calls",
+    "grpo_core.api.figures",
+    "grpo_core.api.plugins",
+    "grpo_core.api.protocol",
+    "grpo_core.api.runs",
+    "grpo_core.api.settings",
+    "grpo_core.api.training",
+    "grpo_core.api.verify",
+    # What the commands of any package share:
+    "grpo_core.cli.environment",  # of one environment: its options, opening it, printing tasks
+    "grpo_core.cli.given",
+    "grpo_core.cli.imports",
+    "grpo_core.cli.measuring",
+    "grpo_core.cli.options",
+    "grpo_core.cli.output",
+    "grpo_core.cli.progress",
+    "grpo_core.cli.run_config",
+    "grpo_core.cli.stopping",
+    "grpo_core.cli.summary_table",
     "grpo_core.extract",
     "grpo_core.guards",
     "grpo_core.programs",
     "grpo_core.rubric",
     "grpo_core.testing",
     "grpo_core.words",
+    "grpo_core.words.unasked",  # names of what was not asked
     "grpo_core.words.hostile_texts",  # what no verifier should pay
     "grpo_core.figures.statistics",  # quantiles of tests that a listener makes
     "grpo_core.config.user_files",  # files that users write
+    "grpo_core.protocol.hookspecs",  # the hooks, whose docstrings a page has
     "grpo_core.protocol.events",  # what a listener hears and answers
     "grpo_core.protocol.consent",  # settings of a plugin that runs others
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
@@ -85,6 +104,7 @@ PUBLIC_MODULES = {
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
     "grpo_core.plugins.versions",  # a check before an import inside a function
     "grpo_core.plugins.services",  # a sampler that runs those of other plugins
+    "grpo_core.engine.models.chat",  # chat templates
     "grpo_core.engine.models.loading",  # what libraries raise while they load a model
     "grpo_core.engine.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
     "grpo_core.verify.local",  # the far end of an executor
@@ -136,6 +156,9 @@ def imports(path: Path) -> frozenset[str]:
 CORE = dict(modules(ROOT / "grpo_core"))
 BUNDLED_MODULES = {m: p for package in BUNDLED.values() for m, p in modules(package)}
 EVERYTHING = CORE | BUNDLED_MODULES
+AROUND = ("grpo_evals", "grpo_kit", "grpo_report", "grpo_trl")
+"""The packages of commands and tools around the core, which print and read as it does."""
+SPEAKING = CORE | {m: p for m, p in BUNDLED_MODULES.items() if m.partition(".")[0] in AROUND}
 
 
 def core_module(name: str) -> str | None:
@@ -185,21 +208,6 @@ def test_a_room_imports_only_from_rooms_above_it() -> None:
     assert violations == []
 
 
-APART = ("train", "report", "kit")
-"""Rooms that do not know each other: what two of them need stands in a room above both."""
-
-
-def test_the_trainer_the_reports_and_the_kit_do_not_import_each_other() -> None:
-    assert {name.partition("/")[0] for name in RANK} >= {*APART}
-    violations = [
-        f"{importer} imports {imported}"
-        for importer, imported in arrows()
-        for sides in [{room(name).partition("/")[0] for name in (importer, imported)}]
-        if len(sides) == 2 and sides <= {*APART}
-    ]
-    assert violations == []
-
-
 def test_the_core_has_no_import_cycles() -> None:
     graph = {
         importer: {m for m in map(core_module, imports(path)) if m and m != importer}
@@ -217,16 +225,13 @@ def test_the_core_imports_no_bundled_package() -> None:
 
 
 OWN_WORDS = {
-    *("alarms", "sandbox", "judge", "dataset", "terminal", "endpoint", "http", "recipes"),
+    *("alarms", "sandbox", "judge", "dataset", "terminal", "endpoint", "http", "recipes", "kit"),
     *("grpo", "auto", "rloo", "cispo", "passk", "maxk"),
 }
 """Names of bundled plugins and components that are words of the core: kinds, defaults and algorithms."""
 NAMED = {
     ("grpo_core.cli.doctor", "docker"),  # the programs that it looks for
-    ("grpo_core.report.inspect_log", "scorer"),  # a field of the logs of inspect-ai
     ("grpo_core.cli.doctor", "bubblewrap"),
-    ("grpo_core.cli.sandbox", "docker"),  # the default of `grpo sandbox build`
-    ("grpo_core.kit.shortcuts.commands", "sql"),  # the label of fences around queries
 }
 """What the core may name all the same, and why."""
 
@@ -346,8 +351,8 @@ DRAWING = re.compile(
     r"|gauss|normal\w*|betavariate|expovariate|triangular|seed)$"
 )
 SEEDING = {
-    ("grpo_core.kit.process_state", "random.seed"),  # of another process
-    ("grpo_core.kit.tasks", "random.seed"),  # to find tasks that depend on it
+    ("grpo_kit.process_state", "random.seed"),  # of another process
+    ("grpo_kit.tasks", "random.seed"),  # to find tasks that depend on it
     ("grpo_env_reasoning_gym.items", "random.seed"),  # restored afterwards
     ("grpo_env_reasoning_gym.items", "np.random.seed"),
 }
@@ -372,8 +377,8 @@ FOREIGN_PRINTS = {
     ("grpo_core.cli.app", "sys.stdout"),  # its encoding's error handler
     ("grpo_core.cli.app", "sys.stderr"),
     ("grpo_core.calls.isolation", "sys.stderr"),  # where prints of plugins are sent
-    ("grpo_core.kit.process_state", "sys.stdout"),  # whether a verdict replaces it
-    ("grpo_core.kit.process_state", "sys.stderr"),
+    ("grpo_kit.process_state", "sys.stdout"),  # whether a verdict replaces it
+    ("grpo_kit.process_state", "sys.stderr"),
     ("grpo_core.engine.models.progress", "sys.stderr"),  # given to the console
 }
 """What else may name a stream, and why."""
@@ -386,7 +391,7 @@ WRITERS = {
 def test_only_one_file_prints() -> None:
     found = {
         (module, name)
-        for module, path in CORE.items()
+        for module, path in SPEAKING.items()
         if module not in PRINTERS
         for node in syntax_nodes(path)
         if isinstance(node, (ast.Name, ast.Attribute)) and (name := dotted(node)) in WRITERS
@@ -396,25 +401,27 @@ def test_only_one_file_prints() -> None:
 
 
 def test_only_one_file_makes_a_console_of_rich() -> None:
-    assert {module for module, path in CORE.items() if "rich.console.Console" in imports(path)} == {
-        "grpo_core.calls.console"
-    }
+    assert {
+        module for module, path in SPEAKING.items() if "rich.console.Console" in imports(path)
+    } == {"grpo_core.calls.console"}
     bars = re.compile(r"TextColumn\((?!.*markup=False)")
-    assert [path for path in CORE.values() if bars.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        path for path in SPEAKING.values() if bars.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_a_command_imports_inside_functions_only_what_needs_the_extra_train() -> None:
     inside = {
         f"{module} imports {ast.unparse(node)}"
-        for module, path in CORE.items()
-        if room(module) == "cli"
+        for module, path in SPEAKING.items()
+        if room(module) == "cli" or ".commands" in module
         for function in syntax_nodes(path)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
-    }
+    } - {"grpo_core.cli.plugin_commands imports import importlib.metadata"}  # for a quick help
     assert inside
-    needing = re.compile(r"imports from grpo_core\.(engine|train)\.")
+    needing = re.compile(r"imports from grpo_core\.(engine\.|train\.|api\.training)")
     assert [text for text in inside if not needing.search(text)] == []
 
 
@@ -440,8 +447,12 @@ def source_tree(tmp_path: Path) -> list[Path]:
     info = tmp_path / "grpo_core-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: grpo-core\nVersion: 0\n")
-    lines = [f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items()]
-    (info / "entry_points.txt").write_text("[grpo]\n" + "".join(lines))
+    lines = [
+        line
+        for group, entries in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {target}" for name, target in entries.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
     return [tmp_path, ROOT, *SOURCE_ROOTS]
 
 
@@ -491,7 +502,7 @@ UNPICKLING = re.compile(
 )
 """Names of what unpickles, of torch, accelerate, the standard library and others."""
 UNPICKLERS = {
-    ("grpo_core.kit.tasks", "pickle.loads"),  # of a task that it has pickled itself
+    ("grpo_kit.tasks", "pickle.loads"),  # of a task that it has pickled itself
     ("grpo_core.train.run.checkpoint", "torch.load"),  # of tensors only, as asked below
 }
 
@@ -522,7 +533,7 @@ OPENING = re.compile(
 OPENS_OTHER_FILES = {
     "grpo_core.runs.index_file": "an index in the user's own cache",
     "grpo_core.runs.store": "a cache that a setting names",
-    "grpo_core.report.html.page": "files of this package",
+    "grpo_report.html.page": "files of this package",
     "grpo_core.train.run.opening": "the user's file of examples",
     "grpo_core.train.run.metrics": "the kernel's numbers about this process",
 }
@@ -530,10 +541,10 @@ OPENS_OTHER_FILES = {
 
 def test_files_of_a_run_folder_are_opened_by_one_module() -> None:
     """Else a link, a pipe or a line without end in a stranger's folder would be followed, waited for or read."""
-    rooms = ("grpo_core.runs.", "grpo_core.report.", "grpo_core.train.run.", "grpo_core.bridges.")
+    rooms = ("grpo_core.runs.", "grpo_core.train.run.", "grpo_report.", "grpo_evals.")
     opening = {
         name: OPENING.findall(path.read_text(encoding="utf-8"))
-        for name, path in CORE.items()
+        for name, path in EVERYTHING.items()
         if name.startswith(rooms) and name != "grpo_core.runs.files"
     }
     assert {name for name, places in opening.items() if places} == set(OPENS_OTHER_FILES)

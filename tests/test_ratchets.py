@@ -94,7 +94,7 @@ def sources() -> tuple[Source, ...]:
 
 
 def sizes_of_rooms() -> Counter[str]:
-    """Lines of each room of the core, and of each folder beside it."""
+    """Lines of each room of the core, of each package of `plugins`, and of each other folder."""
     lines: Counter[str] = Counter()
     for source in sources():
         folder, *parts = source.path.split("/")
@@ -102,6 +102,8 @@ def sizes_of_rooms() -> Counter[str]:
             depth = 2 if parts[0] in ("engine", "train") else 1
             parts = parts[: min(depth, len(parts) - 1)]
             folder = "/".join([folder, *parts])
+        elif folder == "plugins":
+            folder = f"plugins/{parts[0]}"
         lines[folder] += source.lines
     for folder in set(FOLDERS) - set(SHIPPED):
         for path in python_files(folder):

@@ -28,10 +28,10 @@ from grpo_core import AgentEnvironment, Environment, Rollout, TaskKey
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import known_keys
-from grpo_core.kit import answer_times, balance, floors, held_out, leaks, variety
-from grpo_core.kit.failing_verdicts import verify_directly
-from grpo_core.kit.result import catalogue
 from grpo_core.testing import play_turns
+from grpo_kit import answer_times, balance, floors, held_out, leaks, variety
+from grpo_kit.failing_verdicts import verify_directly
+from grpo_kit.result import catalogue
 
 from .docs_tables import PAGES as GENERATED
 from .docs_tables import with_tables
@@ -42,12 +42,12 @@ CHAPTERS = (
     "environments/README.md",
     "examples/README.md",
     "examples/benchmarks/README.md",
-    "grpo_core/bridges/README.md",
+    "plugins/grpo_trl/README.md",
     "grpo_core/cli/README.md",
     "grpo_core/engine/README.md",
-    "grpo_core/kit/README.md",
+    "plugins/grpo_kit/README.md",
     "grpo_core/protocol/README.md",
-    "grpo_core/report/README.md",
+    "plugins/grpo_report/README.md",
     "grpo_core/train/README.md",
     "plugins/README.md",
     "sandbox/README.md",
@@ -385,7 +385,7 @@ def test_the_package_of_the_pages_is_found_asks_and_scores(
 def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
     rows = {
         name: text
-        for cells in table("grpo_core/kit/README.md", "What the checks count")
+        for cells in table("plugins/grpo_kit/README.md", "What the checks count")
         for name, text in [cells]
     }
     shares = {

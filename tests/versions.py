@@ -80,7 +80,7 @@ SMALL = (
     Cell(
         "sandbox", "sandbox", tests("tests/sandbox/test_backends.py", "tests/sandbox/test_pool.py")
     ),
-    Cell("watch", "watch", ("python", "-c", "import grpo_core.report.terminal.dashboard")),
+    Cell("watch", "watch", ("python", "-c", "import grpo_report.terminal.dashboard")),
     Cell(
         "gsm8k",
         "gsm8k,datasets",

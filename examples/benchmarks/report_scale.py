@@ -26,11 +26,11 @@ from urllib.request import urlopen
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.config.overrides import build_config
-from grpo_core.report.html.opened import OpenRun
-from grpo_core.report.html.server import ReportData, ReportServer
-from grpo_core.report.html.single import write_single_file
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
+from grpo_report.html.opened import OpenRun
+from grpo_report.html.server import ReportData, ReportServer
+from grpo_report.html.single import write_single_file
 
 ATTEMPTS, GROUPS = 8, 50
 """Of a group, and of a step."""

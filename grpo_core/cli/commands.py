@@ -6,7 +6,7 @@ The commands of packages are added to those of the core, and never replace one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import groupby
@@ -58,6 +58,8 @@ class CommandGroup:
     """What the commands of the group are for."""
     members: dict[str, CommandEntry | CommandGroup] = field(default_factory=dict)
     """The commands and groups, in the order in which the help lists them."""
+    variants: dict[str, dict[str, CommandEntry]] = field(default_factory=dict)
+    """By the name of a command, the commands that take its place where an option is given."""
 
 
 COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
@@ -70,32 +72,6 @@ COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
         ),
         "eval": CommandEntry(
             "grpo_core.cli.evaluate", "Measure a run or a model on held-out tasks."
-        ),
-        "rescore": CommandEntry(
-            "grpo_core.cli.rescore",
-            "Judge the saved rollouts of a run again, and list which verdicts changed.",
-        ),
-        "compare": CommandEntry(
-            "grpo_core.cli.compare",
-            "Compare two runs or evaluations on the same held-out tasks, B against A.",
-        ),
-        "export": CommandEntry(
-            "grpo_core.cli.export",
-            "Write the good rollouts of a run as examples (rejection sampling), "
-            "or its merged weights.",
-        ),
-        "plot": CommandEntry(
-            "grpo_core.cli.plot",
-            "Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG.",
-        ),
-        "report": CommandEntry(
-            "grpo_core.cli.report",
-            "Write curves, groups, forensics and settings of runs as one HTML file, "
-            "to be opened offline.",
-        ),
-        "watch": CommandEntry(
-            "grpo_core.cli.watch",
-            "Show runs live: as a page for this machine's browser, or in the terminal.",
         ),
         "generate": CommandEntry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
@@ -114,72 +90,6 @@ COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
         "doctor": CommandEntry(
             "grpo_core.cli.doctor",
             "Check versions, hardware, memory, disk, sandboxes, clusters and plugins.",
-        ),
-    },
-    "env": {
-        "show": CommandEntry(
-            "grpo_core.cli.show",
-            "Print the prompt of one task, and the tools that the policy may call.",
-        ),
-        "score": CommandEntry("grpo_core.cli.score", "Score one answer to one task."),
-        "new": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new environment with tests, ready to install and to train on.",
-        ),
-        "check": CommandEntry(
-            "grpo_core.cli.check",
-            "Check an environment and its verifier with the calls of a run "
-            "and the exploits of a model.",
-        ),
-        "probe": CommandEntry(
-            "grpo_core.cli.probe",
-            "Tell whether a model can be trained on an environment, "
-            "and suggest the settings for it.",
-        ),
-        "play": CommandEntry(
-            "grpo_core.cli.play",
-            "Answer tasks yourself, in place of the policy, and see the rewards.",
-        ),
-        "card": CommandEntry(
-            "grpo_core.cli.card", "Print the description of an environment and its reward floors."
-        ),
-        "export": CommandEntry(
-            "grpo_core.cli.env_export",
-            "Write a script that trains on an environment with another trainer, TRL's GRPOTrainer.",
-        ),
-    },
-    "new": {
-        "env": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new environment with tests, ready to install and to train on.",
-        ),
-        "judge": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new judge, which scores texts, with tests.",
-        ),
-        "sandbox": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new sandbox, which runs untrusted programs, with tests.",
-        ),
-        "sampler": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new sampler, which draws completions, with tests.",
-        ),
-        "executor": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new executor, which verifies elsewhere, with tests.",
-        ),
-        "algorithm": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new advantage estimator and a new loss, with tests.",
-        ),
-        "tracker": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new tracker, which shows the metrics of a run, with tests.",
-        ),
-        "recipe": CommandEntry(
-            "grpo_core.cli.new",
-            "Write the package of a new recipe, settings that belong together, with tests.",
         ),
     },
     "model": {
@@ -206,26 +116,6 @@ COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
             "Print the JSON schema of recipes, for editors that complete and check them.",
         ),
     },
-    "judge": {
-        "check": CommandEntry(
-            "grpo_core.cli.judge",
-            "Score both texts of each pair, and count how often the better one "
-            "gets the higher score.",
-        ),
-    },
-    "sandbox": {
-        "build": CommandEntry(
-            "grpo_core.cli.sandbox",
-            "Build the image in which programs run, and test it with a program.",
-        ),
-        "check": CommandEntry(
-            "grpo_core.cli.sandbox",
-            "Attack a sandbox with hostile programs to check its limits, isolation and clean-up.",
-        ),
-        "prune": CommandEntry(
-            "grpo_core.cli.sandbox", "Remove the containers that killed trainers left behind."
-        ),
-    },
 }
 """The commands of each group, in the order in which its help lists them."""
 
@@ -234,10 +124,11 @@ def command_tree(offered: Iterable[PluginCommand]) -> tuple[CommandGroup, list[s
     """Return all commands as a tree, and a sentence about each command that cannot be used.
 
     A name that several distributions offer is a command that says so: nobody could tell which one
-    they get. A name of the core, or one that is both a command and a group, stays with its owner.
+    they get. A name of the core or of its own packages, or one that is both a command and a group,
+    stays with its owner.
 
     Args:
-        offered: the commands of packages, ordered by name.
+        offered: the commands of packages.
     """
     root = CommandGroup("")
     for group, commands in COMMANDS.items():
@@ -247,18 +138,19 @@ def command_tree(offered: Iterable[PluginCommand]) -> tuple[CommandGroup, list[s
         else:
             root.members[group] = CommandGroup(GROUPS[group], {**members})
     problems = []
-    for name, rivals in groupby(offered, key=lambda command: command.name):
-        entry = _entry(list(rivals))
-        refusal = _add(root, name.split(" "), entry)
+    ranked = sorted(offered, key=lambda command: (not command.is_bundled, command.name))
+    for (_, name), rivals in groupby(ranked, lambda command: (command.is_bundled, command.name)):
+        first, *others = rivals
+        entry = _entry(first, others)
+        refusal = _add(root, name.split(" "), entry) if first.can_be_typed else ""
         if problem := refusal or entry.problem:
             problems.append(f"`{ROOT} {name}` of {entry.distribution} cannot be used: {problem}")
     return root, problems
 
 
-def _entry(rivals: list[PluginCommand]) -> CommandEntry:
-    """Return the entry of a name that one or more distributions offer."""
-    first, *others = rivals
-    problem = first.problem
+def _entry(first: PluginCommand, others: Sequence[PluginCommand]) -> CommandEntry:
+    """Return the entry of a name that one distribution offers, or several."""
+    problem, rivals = first.problem, [first, *others]
     if others:
         names = [command.distribution.partition(" ")[0] for command in rivals]
         problem = (
@@ -271,21 +163,32 @@ def _entry(rivals: list[PluginCommand]) -> CommandEntry:
 
 def _add(root: CommandGroup, words: list[str], entry: CommandEntry) -> str:
     """Add a command to the tree, with the groups around it; return why not, "" if it was added."""
+    option = words.pop() if words[-1].startswith("--") else ""
     group = root
     for word in words[:-1]:
         member = group.members.setdefault(
             word, CommandGroup(GROUPS.get(word, f"Commands of {entry.distribution}."))
         )
         if isinstance(member, CommandEntry):
-            owner = member.distribution or "grpo-core"
-            return f"{word!r} is a command of {owner}, so it is no group of commands"
+            return f"{word!r} is a command of {_owner(member)}, so it is not a group of commands"
         group = member
-    if taken := group.members.get(words[-1]):
-        if isinstance(taken, CommandGroup):
-            return f"{words[-1]!r} is a group of commands"
-        return f"the name belongs to {taken.distribution or 'grpo-core'}"
-    group.members[words[-1]] = entry
+    name = words[-1]
+    present = group.members.get(name)
+    if option:
+        if not isinstance(present, CommandEntry):
+            return f"there is no command {name!r} that the option could change"
+        group.variants.setdefault(name, {})[option] = entry
+    elif isinstance(present, CommandGroup) or (group is root and name in GROUPS):
+        return f"{name!r} is a group of commands"
+    elif present is not None:
+        return f"the name belongs to {_owner(present)}"
+    else:
+        group.members[name] = entry
     return ""
+
+
+def _owner(entry: CommandEntry) -> str:
+    return entry.distribution or "grpo-core"
 
 
 class LazyCommand(TyperCommand):
@@ -346,6 +249,8 @@ class LazyGroup(TyperGroup):
     def __init__(self, *, content: CommandGroup | None = None, path: str = ROOT, **options: Any):
         super().__init__(**options)
         content = content or command_tree(installed_commands())[0]
+        self._variants = content.variants
+        self._path = path
         for name, member in content.members.items():
             words = f"{path} {name}"
             self.commands[name] = (
@@ -364,6 +269,12 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and import its module."""
         name, command, rest = super().resolve_command(ctx, args)
+        for option, entry in self._variants.get(name or "", {}).items():
+            if any(word == option or word.startswith(f"{option}=") for word in rest):
+                path = f"{self._path} {name} {option}"
+                command = LazyCommand(
+                    str(name), entry, path=path, markup_mode=self.rich_markup_mode
+                )
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
     def get_help_option(self, ctx: Any) -> Any:

@@ -16,12 +16,14 @@ import typer
 from grpo_core import __version__
 from grpo_core.calls.deadline import DeadlineError, wait_for, within
 from grpo_core.calls.namespace import why_no_namespace
+from grpo_core.cli.commands import command_tree
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
+from grpo_core.cli.plugin_commands import installed_commands
 from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
 from grpo_core.config.settings import ExecutorConfig
-from grpo_core.kit.plugins import all_statuses
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_executor
+from grpo_core.plugins.statuses import all_statuses
 from grpo_core.plugins.versions import Package, declared_extras, install_command, packages
 from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
 from grpo_core.protocol.executor import Executor
@@ -244,6 +246,8 @@ def _plugins() -> Iterator[DoctorFinding]:
                 f"{status.name} ({status.distribution} {status.version}): {status.reason}; "
                 f"{status.fix}",
             )
+    for problem in command_tree(installed_commands())[1]:
+        yield DoctorFinding("command", "problem", problem)
 
 
 CHECKS: tuple[Callable[[], Iterator[DoctorFinding]], ...] = (

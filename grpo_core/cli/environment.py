@@ -43,7 +43,6 @@ Settings = Annotated[
         "verify.); may be repeated.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 CALL_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 """How the policy calls a tool."""
 _USED_SECTIONS = ("env", "judges", "sandbox", "endpoint", "verify")

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.endpoint_options import (
-    Cache,
-    Concurrency,
-    EndpointUrl,
-    KeyEnv,
-    ModelName,
-    OutFolder,
-    PerMinute,
-    PriceIn,
-    PriceOut,
-    RequestFields,
-    Retries,
-    Timeout,
-)
-from grpo_core.cli.evaluate_endpoint import evaluate_endpoint
-from grpo_core.cli.given import Sets, by_flag, settings_of, takes
+from grpo_core.cli.given import settings_of, takes
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.measuring import ActorResult, ShowProgress, run_with_actor
 from grpo_core.cli.options import (
+    AsJson,
     Device,
     Dtype,
     Envs,
+    Levels,
     MaxNewTokens,
     Model,
     Processes,
+    Samples,
     Seed,
     Settings,
+    Stop,
+    Tasks,
+    Temperature,
+    TopP,
     Trust,
 )
 from grpo_core.cli.output import new_file, print_json
@@ -53,17 +45,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-_AT_ENDPOINT = (
-    *("--model-name", "--key-env", "--out", "--concurrency", "--per-minute", "--timeout"),
-    *("--retries", "--price-in", "--price-out", "--cache", "--request"),
-)
-"""The options for a model behind an endpoint."""
-_ON_THIS_MACHINE = (
-    *("--run", "--model", "--device", "--dtype", "--processes", "--attempts", "--recorded"),
-)
-"""The options for a model on this machine."""
-
-
 @dataclass(frozen=True, slots=True)
 class EvalOptions:
     """Hold the options of `grpo eval`, in the order of its help page."""
@@ -79,52 +60,12 @@ class EvalOptions:
         ),
     ] = None
     model: Model = None
-    tasks: Annotated[
-        int,
-        typer.Option("--tasks", min=1, help="Held-out tasks of each environment at each level."),
-    ] = 128
-    samples: Annotated[
-        int,
-        typer.Option(
-            "--samples", min=1, help="Completions per task; also the largest k of pass@k."
-        ),
-    ] = 8
-    level: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--level",
-            min=0.0,
-            max=1.0,
-            help="Difficulty, from 0 to 1; may be repeated. \\[default: 0, or the run's]",
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            min=0.0,
-            help="Sampling temperature; 0 is greedy. \\[default: 1, or the run's]",
-        ),
-        Sets("eval.temperature"),
-    ] = None
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            "--top-p",
-            min=0.0,
-            max=1.0,
-            help="Draw from the most likely tokens with this much probability. "
-            "\\[default: 1, or the run's]",
-        ),
-        Sets("sampling.top_p"),
-    ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--stop", metavar="TEXT", help="A text that ends a completion; may be repeated."
-        ),
-        Sets("sampling.stop"),
-    ] = None
+    tasks: Tasks = 128
+    samples: Samples = 8
+    level: Levels = None
+    temperature: Temperature = None
+    top_p: TopP = None
+    stop: Stop = None
     max_new_tokens: MaxNewTokens = None
     seed: Seed = None
     device: Device = None
@@ -146,21 +87,9 @@ class EvalOptions:
             "nothing is sampled.",
         ),
     ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False
+    as_json: AsJson = False
     processes: Processes = None
     trust: Trust = False
-    endpoint: EndpointUrl = None
-    model_name: ModelName = None
-    key_env: KeyEnv = None
-    out: OutFolder = None
-    concurrency: Concurrency = None
-    per_minute: PerMinute = None
-    timeout: Timeout = None
-    retries: Retries = None
-    price_in: PriceIn = None
-    price_out: PriceOut = None
-    cache: Cache = None
-    request: RequestFields = None
 
 
 @app.command(
@@ -173,33 +102,9 @@ def evaluate(options: EvalOptions) -> None:
 
     Prints pass@k, reward, best of k, majority of k, and every reward part, with standard errors by
     bootstrap over tasks. All runs are evaluated on the same tasks, so models can be compared.
-    Ctrl-C finishes the rollouts that were started and prints what was measured. With --endpoint the
-    model is behind a server, and the evaluation can be continued.
+    Ctrl-C finishes the rollouts that were started and prints what was measured. With --endpoint
+    the model is behind a server: `grpo eval --endpoint URL --help` shows the options for it.
     """
-    _refuse_number_of_tasks(options.settings or [])
-    at_endpoint = by_flag(options, _AT_ENDPOINT)
-    if options.endpoint is not None:
-        _refuse_given(
-            by_flag(options, _ON_THIS_MACHINE),
-            "is for a model on this machine, and the one at --endpoint is elsewhere; remove it",
-        )
-        evaluate_endpoint(
-            options.endpoint,
-            at_endpoint,
-            envs=options.env or [],
-            options=settings_of(options),
-            settings=options.settings or [],
-            attempts={
-                "tasks": options.tasks,
-                "samples": options.samples,
-                "levels": options.level or (),
-            },
-            as_json=options.as_json,
-        )
-        return
-    _refuse_given(
-        at_endpoint, "is for a model behind an endpoint; add --endpoint URL, or remove it"
-    )
     if options.recorded:
         print_recorded(options.run, as_json=options.as_json)
         return
@@ -245,33 +150,6 @@ def _evaluate_here(options: EvalOptions) -> None:
     if not is_later_rank():
         _print_result(config.model.name, measured, as_json=options.as_json)
     measured.exit_if_stopped()
-
-
-def _refuse_given(options: Mapping[str, object], why: str) -> None:
-    """Raise ConfigError for the first option that the command line has.
-
-    Args:
-        options: the values by the options' names; None where it is not given.
-        why: what the message says of it.
-    """
-    for name, value in options.items():
-        if value is not None:
-            raise ConfigError(f"{name} {why}")
-
-
-def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
-    """Refuse --set eval.tasks, which is about the evaluations of a run.
-
-    Raises:
-        ConfigError: it is set.
-    """
-    for setting in settings:
-        name, _, value = setting.partition("=")
-        if name.strip() == "eval.tasks":
-            raise ConfigError(
-                f"--set {setting} is about the evaluations of a run, and changes nothing here; "
-                f"give --tasks {value.strip()} instead"
-            )
 
 
 def _print_result(model: str, measured: ActorResult[list[Summary]], *, as_json: bool) -> None:

@@ -147,3 +147,46 @@ Processes = Annotated[
         help="Processes on this machine that share the work, one for each GPU. \\[default: 1]",
     ),
 ]
+Tasks = Annotated[
+    int,
+    typer.Option("--tasks", min=1, help="Held-out tasks of each environment at each level."),
+]
+Samples = Annotated[
+    int,
+    typer.Option("--samples", min=1, help="Completions per task; also the largest k of pass@k."),
+]
+Levels = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--level",
+        min=0.0,
+        max=1.0,
+        help="Difficulty, from 0 to 1; may be repeated. \\[default: 0, or the run's]",
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        min=0.0,
+        help="Sampling temperature; 0 is greedy. \\[default: 1, or the run's]",
+    ),
+    Sets("eval.temperature"),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        min=0.0,
+        max=1.0,
+        help="Draw from the most likely tokens with this much probability. "
+        "\\[default: 1, or the run's]",
+    ),
+    Sets("sampling.top_p"),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="A text that ends a completion; may be repeated."),
+    Sets("sampling.stop"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

@@ -2,7 +2,8 @@
 
 A package offers a command as an entry point of the group `grpo.commands`. Its name is what follows
 `grpo` on the command line, such as "env check"; its value is the module whose Typer `app` holds
-the command.
+the command. A name that ends with an option, such as "eval --endpoint", takes the place of the
+command "eval" where that option is given.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ GROUP = "grpo.commands"
 """The group of entry points."""
 
 _FORMAT = 1
-_WORDS = re.compile(r"[a-z0-9][a-z0-9-]*( [a-z0-9][a-z0-9-]*)*")
+_WORDS = re.compile(r"[a-z0-9][a-z0-9-]*( [a-z0-9][a-z0-9-]*)*( --[a-z0-9-]+)?")
 """The names that can be typed as words of a command line."""
 
 
@@ -49,9 +50,19 @@ class PluginCommand:
     changed_ns: int = 0
     """When that file was changed last, in nanoseconds since 1970."""
 
+    @property
+    def is_bundled(self) -> bool:
+        """Return whether the command belongs to a package of the project itself."""
+        return self.distribution.startswith("grpo-core ")
+
+    @property
+    def can_be_typed(self) -> bool:
+        """Return whether the name consists of words that a command line takes as such."""
+        return _WORDS.fullmatch(self.name) is not None
+
 
 def installed_commands() -> tuple[PluginCommand, ...]:
-    """Return the commands of all installed distributions, ordered by name.
+    """Return the commands of all installed distributions.
 
     Reading the metadata of all distributions takes longer than all else that `grpo --help` does, so
     the answer is stored in the user's cache. It is read again after something was installed or
@@ -62,7 +73,7 @@ def installed_commands() -> tuple[PluginCommand, ...]:
     file = cache_folder() / "commands" / f"{digest}.json"
     commands = _stored(file, key)
     if commands is None:
-        commands = tuple(sorted(_read_metadata(), key=lambda command: command.name))
+        commands = tuple(_read_metadata())
         _store(file, key, commands)
     return commands
 
@@ -125,17 +136,17 @@ def _read_metadata() -> Iterator[PluginCommand]:
 
 def _described(name: str, module: str, distribution: str) -> PluginCommand:
     """Return a command with its help, or with the reason why it cannot be used."""
-    if not _WORDS.fullmatch(name):
+    command = PluginCommand(name, module, "", distribution)
+    if not command.can_be_typed:
         problem = "its name is not made of lower-case words of letters, digits and hyphens"
-        return PluginCommand(name, module, "", distribution, problem)
+        return replace(command, problem=problem)
     file = source_file(module)
     if file is None:
-        problem = f"its module {module} is not installed"
-        return PluginCommand(name, module, "", distribution, problem)
+        return replace(command, problem=f"its module {module} is not installed")
     try:
-        text = help_line(file, name.rpartition(" ")[2])
+        text = help_line(file, name.partition(" --")[0].rpartition(" ")[2])
         changed_ns = file.stat().st_mtime_ns
     except (OSError, SyntaxError, ValueError) as error:
         problem = f"its source cannot be read: {type(error).__name__}: {error}"
-        return PluginCommand(name, module, "", distribution, problem)
-    return PluginCommand(name, module, text, distribution, "", str(file), changed_ns)
+        return replace(command, problem=problem)
+    return replace(command, help=text, file=str(file), changed_ns=changed_ns)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from grpo_core.cli.commands import command_tree
 from grpo_core.cli.output import (
     MESSAGE_LIMIT,
     QuickCommand,
@@ -18,8 +19,9 @@ from grpo_core.cli.output import (
     print_line,
     remark,
 )
-from grpo_core.kit.plugins import PluginStatus, all_statuses
+from grpo_core.cli.plugin_commands import installed_commands
 from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.statuses import PluginStatus, all_statuses
 from grpo_core.plugins.versions import packages
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, Kind
 from grpo_core.protocol.spec import extra_owner
@@ -69,6 +71,8 @@ def plugins(
         print_json([asdict(status) for status in statuses])
     else:
         _print_table(statuses)
+    for problem in command_tree(installed_commands())[1]:
+        remark(problem)
     if check and any(status.status == "failed" for status in statuses):
         raise typer.Exit(1)
 

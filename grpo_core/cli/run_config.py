@@ -103,6 +103,7 @@ def read_eval_config(
     Raises:
         ConfigError: the run is not finished or not trusted, or a setting is wrong.
     """
+    _refuse_number_of_tasks(settings)
     named, file = environments(envs), Layer({})
     if run is not None:
         record = finished_run(run, "continue it, or name its checkpoints/best by --model").config()
@@ -132,6 +133,21 @@ def read_eval_config(
         *map(parse_setting, settings),
     ]
     return checked_config([file, *map(Layer, own_layers)], trust=trust)
+
+
+def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
+    """Refuse --set eval.tasks, which is about the evaluations of a run.
+
+    Raises:
+        ConfigError: it is set.
+    """
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name.strip() == "eval.tasks":
+            raise ConfigError(
+                f"--set {setting} is about the evaluations of a run, and changes nothing here; "
+                f"give --tasks {value.strip()} instead"
+            )
 
 
 def read_rescore_config(

@@ -20,8 +20,7 @@ from grpo_core.cli.run_config import read_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import split_setting
-from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.report.plots import draw_plots
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.run.ending import EndKind
 from grpo_core.verify.sources import Sources
@@ -179,7 +178,7 @@ def import_trainer(method: str) -> type[Trainer]:
 
 
 def _train(trainer: Trainer, progress: RunProgress) -> None:
-    """Train to the end, draw the plots, and print how the run ended.
+    """Train to the end, and print how the run ended.
 
     Raises:
         typer.Exit: the run was stopped, or no held-out task could be scored.
@@ -188,14 +187,7 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
         progress.on_lost(
             lambda text: stop.ask(trainer.actor.stop, text, BROKEN_PIPE if progress.closed else 1)
         )
-        try:
-            trainer.run()
-        finally:
-            try:
-                draw_plots(trainer.folder.path)
-            # A failed plot must not hide how the run ended.
-            except (OSError, ValueError, GrpoError) as error:
-                trainer.journal.warn(f"the plots could not be drawn: {error}")
+        trainer.run()
     end, folder = trainer.end, trainer.folder
     assert end is not None
     if end.kind is EndKind.STOPPED:

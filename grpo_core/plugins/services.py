@@ -227,6 +227,20 @@ class Lender:
             endpoints=self.endpoints() if "endpoint" in needs else {},
         )
 
+    def services_or_reason(
+        self, environment_class: type[Environment[Any]], config: Any
+    ) -> tuple[Services, str]:
+        """Return the services that an environment needs with its settings, or none and the reason.
+
+        Args:
+            environment_class: its class.
+            config: its settings.
+        """
+        try:
+            return self.services(environment_class, config), ""
+        except ConfigError as error:
+            return Services(), str(error)
+
     def complete(self, env: Environment[Any]) -> None:
         """Give an environment that its owner has made the endpoint that `lacks_endpoint` misses.
 

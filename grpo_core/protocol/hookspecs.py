@@ -28,6 +28,7 @@ Kind = Literal[
     "recipe",
     "tracker",
     "listener",
+    "checks",
 ]
 OFFER_HOOKS: Mapping[Kind, str] = {
     "environment": "grpo_environments",
@@ -40,6 +41,7 @@ OFFER_HOOKS: Mapping[Kind, str] = {
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
     "listener": "grpo_listeners",
+    "checks": "grpo_checks",
 }
 
 
@@ -122,5 +124,14 @@ def grpo_listeners() -> Sequence[Spec]:
     They take no arguments, and are called for the runs whose setting `plugins` names the plugin;
     those of the plugin `alarms` for every run with `alarms.enabled`. `grpo_core.protocol.events`
     has the events and what a listener may answer.
+    """
+    return ()
+
+
+@hookspec
+def grpo_checks() -> Sequence[Spec]:
+    """Offer checks of environments: targets make a `grpo_core.api.verify.Checks`.
+
+    `grpo_core.testing` uses those of the name "kit".
     """
     return ()

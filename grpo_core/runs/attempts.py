@@ -17,6 +17,9 @@ from grpo_core.protocol.types import Group, Rollout, Segment, TaskKey, Verdict
 from grpo_core.runs.documents import is_deeper, is_too_large
 from grpo_core.runs.lines import DEEPEST, JsonObject, finite
 
+ATTEMPTS = "attempts.jsonl"
+"""The file of rollouts in the folder of an evaluation of a model behind an endpoint."""
+
 _RETURNED_LIMIT = 10_000
 """The most characters, as JSON, of what an agent returned; of more, only the length is kept."""
 

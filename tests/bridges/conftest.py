@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.bridges.endpoint import policy
+from grpo_evals import policy
 
 from .evaluated import Evaluated
 

@@ -43,7 +43,7 @@ COMMAND = """
 import contextlib
 from grpo_core.cli import main
 with contextlib.suppress(ImportError):
-    from grpo_core.bridges.endpoint import policy
+    from grpo_evals import policy
     policy._FIRST_PAUSE_SECONDS = 0.01
 main()
 """

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from grpo_core import Rollout, TaskKey, Verdict
-from grpo_core.bridges.trl import RewardFunction
 from grpo_core.config.overrides import build_config
 from grpo_core.verify.sources import Sources
+from grpo_trl import RewardFunction
 
 
 def call(

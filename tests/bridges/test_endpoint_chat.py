@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core import ConfigError, Message
-from grpo_core.bridges.endpoint.chat import ChatTurn, Dialogue, read_body, read_turn
 from grpo_core.calls.api_client import CallError
 from grpo_core.protocol.tool_calls import MAX_CALLS
 from grpo_core.protocol.types import ToolCall
+from grpo_evals.chat import ChatTurn, Dialogue, read_body, read_turn
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from grpo_core.bridges.trl import opened
 from grpo_core.cli.app import app
+from grpo_trl import opened
 
 FILE = Path(__file__).parent / "spelling.py"
 

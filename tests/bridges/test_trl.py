@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Message, Rollout, RunStoppedError, TaskKey
-from grpo_core.bridges.trl import OpenEnvironment, dataset, opened, reward_functions, task_keys
 from grpo_core.train.rollout.tasks import draw_number
+from grpo_trl import OpenEnvironment, dataset, opened, reward_functions, task_keys
 
 from ..train.tokenizer_kinds import KINDS
 from .routes import call

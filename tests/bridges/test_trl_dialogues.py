@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, GrpoError, Message, Rollout
-from grpo_core.bridges.trl import OpenEnvironment, dataset, opened, reward_functions, rollout_func
+from grpo_trl import OpenEnvironment, dataset, opened, reward_functions, rollout_func
 
 from ..train.tiny import END, tiny_tokenizer
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from grpo_core import GrpoError, UserError
-from grpo_core.bridges.trl import dataset, opened, reward_functions, rollout_func
 from grpo_core.protocol.errors import MissingExtraError
+from grpo_trl import dataset, opened, reward_functions, rollout_func
 
 from ..core.processes import is_alive, wait_until
 
@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: score(task_key=[key_of(SPELLING, {"env": {"shout": True}})]),
         "with the same settings",
     ),
-    "no rollout function": (lambda: score(TALKING), "=grpo_core.bridges.trl.rollout_func"),
+    "no rollout function": (lambda: score(TALKING), "=grpo_trl.rollout_func"),
     "tasks without end": (lambda: rows(SPELLING, None), "say how many"),
     "too many tasks": (lambda: rows(SPELLING, 13, "eval"), "has 12 in its eval split"),
     "a dialogue after raw text": (lambda: rows(f"{FILE}:RawTalking", 1), "make the prompt a chat"),
@@ -84,9 +84,9 @@ def test_without_the_package_datasets_the_message_names_the_extra(
 
 
 def test_the_bridge_is_imported_without_trl_torch_datasets_and_plugins() -> None:
-    code = "import sys, grpo_core.bridges.trl; print(*sys.modules)"
+    code = "import sys, grpo_trl; print(*sys.modules)"
     printed = in_a_process(code).stdout.split()
-    assert "grpo_core.bridges.trl" in printed
+    assert "grpo_trl" in printed
     heavy = {"trl", "torch", "transformers", "datasets", "numpy", "jinja2", "grpo_env_arithmetic"}
     assert heavy & {*printed} == set()
 
@@ -122,7 +122,7 @@ def test_an_environment_of_ones_own_is_taken_as_it_is() -> None:
 
 USES = """
 import sys
-from grpo_core.bridges.trl import dataset, opened, reward_functions
+from grpo_trl import dataset, opened, reward_functions
 env = opened(sys.argv[1])
 row = dataset(env, "train", 1)[0]
 functions, _ = reward_functions(env)
@@ -167,7 +167,7 @@ def test_after_the_end_the_message_says_that_the_environment_is_closed() -> None
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_is_refused_and_not_left_waiting() -> None:
     code = (
-        "import os, sys\nfrom grpo_core.bridges.trl import opened\nenv = opened(sys.argv[1])\n"
+        "import os, sys\nfrom grpo_trl import opened\nenv = opened(sys.argv[1])\n"
         "pid = os.fork()\n"
         "if pid == 0:\n    try:\n        env.tasks([])\n    except Exception as error:\n"
         "        print('refused:', error)\n    sys.exit()\n"

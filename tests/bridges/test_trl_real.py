@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from grpo_core import Message, Rollout
-from grpo_core.bridges.trl import task_keys
 from grpo_core.calls.wire import decode
 from grpo_core.train.rollout.tasks import draw_number
+from grpo_trl import task_keys
 
 from ..sandbox.engines import missing
 from ..train.tiny import save_tiny, tiny_tokenizer

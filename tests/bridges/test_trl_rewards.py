@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from grpo_core import Environment, Message, Rollout, Task, Verdict
-from grpo_core.bridges.trl import dataset, opened, reward_functions, task_keys
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.rollout.tasks import draw_number
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import play
+from grpo_trl import dataset, opened, reward_functions, task_keys
 
 from ..sandbox.engines import missing
 from ..train.tiny import CHAT_TEMPLATE, tiny_tokenizer

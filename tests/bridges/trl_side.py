@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from grpo_core.bridges.trl import dataset, opened, reward_functions, rollout_func
 from grpo_core.calls.wire import encode
+from grpo_trl import dataset, opened, reward_functions, rollout_func
 
 
 def recorded(function: Any, calls: list[dict[str, Any]]) -> Any:

@@ -70,6 +70,7 @@ def install(
     entry_points: Mapping[str, str],
     modules: Mapping[str, str] | None = None,
     version: str = "1.0",
+    group: str = "grpo",
 ) -> None:
     """Put a distribution into `folder`, which then has to be on sys.path."""
     info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
@@ -78,7 +79,7 @@ def install(
         f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
     )
     (info / "entry_points.txt").write_text(
-        "[grpo]\n" + "".join(f"{name} = {target}\n" for name, target in entry_points.items())
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entry_points.items())
     )
     for name, source in (modules or {}).items():
         (folder / f"{name}.py").write_text(dedent(source))

@@ -6,8 +6,8 @@ import pytest
 
 from grpo_core import JudgeRequest
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.report.agreement import Pair, agreement
 from grpo_core.testing import FakeJudge
+from grpo_judge.agreement import Pair, agreement
 
 PAIRS = [Pair(JudgeRequest("good"), JudgeRequest("bad"))]
 

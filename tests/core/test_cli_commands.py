@@ -1,4 +1,4 @@
-"""The table of the commands, against the commands that it names, and what is imported to list and to run them."""
+"""The commands of the core and of our packages, against what is listed of them, and what is imported for it."""
 
 import json
 import subprocess
@@ -11,14 +11,24 @@ import typer.main
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.cli.commands import COMMANDS, GROUPS, ROOT, LazyCommand
+from grpo_core.cli.commands import COMMANDS, GROUPS, CommandGroup, LazyCommand, command_tree
+from grpo_core.cli.plugin_commands import installed_commands
 
-PATHS = [
-    [name] if group == ROOT else [group, name]
-    for group, entries in COMMANDS.items()
-    for name in entries
-]
-"""The words of every command."""
+TREE, PROBLEMS = command_tree(
+    command for command in installed_commands() if command.distribution.startswith("grpo-core ")
+)
+
+
+def paths(group: CommandGroup = TREE, *before: str) -> list[list[str]]:
+    """The words of every command of a group."""
+    found = []
+    for name, member in group.members.items():
+        inner = paths(member, *before, name) if isinstance(member, CommandGroup) else None
+        found += inner or [[*before, name]]
+    return found
+
+
+PATHS = paths()
 
 
 def stand_in(words: list[str]) -> LazyCommand:
@@ -31,7 +41,7 @@ def stand_in(words: list[str]) -> LazyCommand:
 
 
 def run(*words: str) -> tuple[str, set[str]]:
-    """The output of a command line in a process of its own, and the modules of `grpo_core.cli` that it imported."""
+    """The output of a command line in a process of its own, and the modules of commands that it imported."""
     script = (
         "import json, sys\nfrom grpo_core.cli import main\n"
         "try:\n    main()\nfinally:\n    json.dump(sorted(sys.modules), sys.stderr)"
@@ -43,9 +53,8 @@ def run(*words: str) -> tuple[str, set[str]]:
         timeout=60,
         check=False,
     )
-    prefix = "grpo_core.cli."
     modules = json.loads(done.stderr.splitlines()[-1])
-    return done.stdout, {name for name in modules if name.startswith(prefix)}
+    return done.stdout, {name for name in modules if ".cli." in name or ".commands" in name}
 
 
 @pytest.mark.parametrize("words", PATHS, ids=" ".join)
@@ -58,11 +67,18 @@ def test_the_list_says_of_a_command_what_the_first_paragraph_of_its_docstring_sa
     assert loaded.help.split("\n\n")[0] == command.help
 
 
-def test_every_command_that_a_module_defines_is_in_the_table() -> None:
+def test_every_command_that_a_module_defines_is_listed() -> None:
+    entries = [
+        *(
+            ("x " + command.name.partition(" --")[0], command.module)
+            for command in installed_commands()
+        ),
+        *((name, entry.module) for group in COMMANDS.values() for name, entry in group.items()),
+    ]
     listed: dict[str, set[str]] = {}
-    for entries in COMMANDS.values():
-        for name, entry in entries.items():
-            listed.setdefault(entry.module, set()).add(name)
+    for name, module in entries:
+        if module.startswith("grpo_"):
+            listed.setdefault(module, set()).add(name.rpartition(" ")[2])
     defined = {
         module: set(typer.main.get_group(import_module(module).app).commands) for module in listed
     }
@@ -70,26 +86,34 @@ def test_every_command_that_a_module_defines_is_in_the_table() -> None:
 
 
 def test_every_group_has_a_help_and_commands() -> None:
-    assert [ROOT, *GROUPS] == list(COMMANDS)
+    groups = {name for name, member in TREE.members.items() if isinstance(member, CommandGroup)}
+    assert groups == set(GROUPS)
+    assert PROBLEMS == []
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("group", [[], *([name] for name in GROUPS)], ids=" ".join)
 def test_the_help_of_a_group_lists_its_commands_and_imports_none(group: list[str]) -> None:
     shown, modules = run(*group, "--help")
-    entries = COMMANDS[group[0] if group else ROOT]
-    assert [name for name in entries if f" {name} " not in shown] == []
-    commands = {entry.module for listed in COMMANDS.values() for entry in listed.values()}
+    members = TREE.members if not group else TREE.members[group[0]].members  # type: ignore[union-attr]
+    assert [name for name in members if f" {name} " not in shown] == []
     assert "grpo_core.cli.commands" in modules
-    assert modules & commands == set()
+    assert modules & MODULES == set()
+
+
+MODULES = {command.module for command in installed_commands()} | {
+    entry.module for listed in COMMANDS.values() for entry in listed.values()
+}
 
 
 def test_a_command_imports_no_other_command() -> None:
-    commands = {entry.module for listed in COMMANDS.values() for entry in listed.values()}
-    for words in (["env", "show"], ["run"]):
+    for words, module in (
+        (["env", "show"], "grpo_kit.commands.show"),
+        (["run"], "grpo_core.cli.run"),
+    ):
         shown, modules = run(*words, "--help")
         assert "Usage: " in shown
-        assert modules & commands == {f"grpo_core.cli.{words[-1]}"}
+        assert modules & MODULES == {module}
 
 
 def test_a_command_can_be_loaded_again() -> None:
@@ -108,7 +132,7 @@ def test_names_and_options_are_completed() -> None:
     command: Any = typer.main.get_command(app)
     with command.make_context("grpo", [], resilient_parsing=True) as context:
         names = [item.value for item in command.shell_complete(context, "p")]
-        assert names == ["plot", "plugins"]
+        assert sorted(names) == ["plot", "plugins"]
         _, plot, _ = command.resolve_command(context, ["plot"])
     with plot.make_context("plot", [], resilient_parsing=True) as context:
         assert [item.value for item in plot.shell_complete(context, "--o")] == ["--out"]

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, ToolCall, Verdict
 from grpo_core.cli.app import app
-from grpo_core.report.inspect_log import samples_of
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.index import RolloutIndex
+from grpo_report.inspect_log import samples_of
 
 INSPECT = os.environ.get("GRPO_INSPECT_PYTHON", "")
 READ = """

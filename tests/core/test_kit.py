@@ -34,8 +34,6 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.kit.result import catalogue
-from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
 from grpo_core.testing import (
     EnvironmentConformance,
     FakeJudge,
@@ -44,6 +42,8 @@ from grpo_core.testing import (
     assert_environment,
     check_environment,
 )
+from grpo_kit.result import catalogue
+from grpo_kit.run import CHECKS, SECOND_PROCESS_CHECKS
 
 from ..commandline import words
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy, pytest_apart
@@ -381,7 +381,7 @@ def witnesses(site: Path) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command, environ = ((folder / name).read_bytes() for name in ("cmdline", "environ"))
-            if b"grpo_core.kit.observer" in command and str(site).encode() in environ:
+            if b"grpo_kit.observer" in command and str(site).encode() in environ:
                 found.append(folder.name)
     return found
 

@@ -6,7 +6,7 @@ import planted_agents as planted
 import pytest
 
 from grpo_core import Environment
-from grpo_core.kit.result import CheckResult, catalogue
+from grpo_kit.result import CheckResult, catalogue
 
 from .kit_runs import results
 

@@ -15,7 +15,7 @@ import planted
 import pytest
 
 from grpo_core import Environment
-from grpo_core.kit import asking
+from grpo_kit import asking
 
 from .distributions import grpo, install_toy
 from .kit_runs import checked, problems

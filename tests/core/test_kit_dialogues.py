@@ -12,14 +12,14 @@ from bases import PlainSum
 
 from grpo_core import Environment, GrpoError, Message, Rollout, Services, Task, TaskKey
 from grpo_core.config.settings import Isolation, VerifyConfig
-from grpo_core.kit.result import CheckResult, catalogue
-from grpo_core.kit.scripts import join_turns, split_turns
-from grpo_core.kit.tool_calls import described_tools
 from grpo_core.testing import FakeJudge, check_environment
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play
+from grpo_kit.result import CheckResult, catalogue
+from grpo_kit.scripts import join_turns, split_turns
+from grpo_kit.tool_calls import described_tools
 
 from .distributions import grpo
 from .kit_runs import checked, problems, result_of, results

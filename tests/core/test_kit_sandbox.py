@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Outcome, Program
-from grpo_core.kit.sandbox import check_sandbox
-from grpo_core.kit.sandbox_programs import CHECKS
+from grpo_kit.sandboxes.check import check_sandbox
+from grpo_kit.sandboxes.programs import CHECKS
 
 
 class Open:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from grpo_core import CommandResult, Limits, Outcome, Program, Sandbox, SandboxError
-from grpo_core.kit.hostile_sessions import HOSTILE_SESSIONS, TRAPS
-from grpo_core.kit.sessions import HONEST, HONEST_FIRST, check_sessions
 from grpo_core.testing import FakeSandbox
+from grpo_kit.sandboxes.hostile_sessions import HOSTILE_SESSIONS, TRAPS
+from grpo_kit.sandboxes.sessions import HONEST, HONEST_FIRST, check_sessions
 
 NAME_OF = {hostile.commands[0]: hostile.name for hostile in HOSTILE_SESSIONS}
 STATUS_OF = {

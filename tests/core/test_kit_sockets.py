@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from grpo_core import CommandResult, ConfigError, Limits, SandboxError
-from grpo_core.kit.session_sockets import check_session_sockets
-from grpo_core.kit.socket_attacks import ATTACKS, CLIENT, NAME
+from grpo_kit.sandboxes.session_sockets import check_session_sockets
+from grpo_kit.sandboxes.socket_attacks import ATTACKS, CLIENT, NAME
 
 Twist = Callable[[str, "Session"], CommandResult | None]
 """Returns what becomes of an attack, by its name, or of an honest program, by "honest"; None: as usual."""
@@ -111,7 +111,7 @@ def test_a_socket_that_is_taken_from_others_is_found() -> None:
 
 def test_what_grows_this_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter(range(0, 10**6, 500))
-    monkeypatch.setattr("grpo_core.kit.session_sockets._memory_mb", lambda: next(sizes))
+    monkeypatch.setattr("grpo_kit.sandboxes.session_sockets._memory_mb", lambda: next(sizes))
     assert len(problems(lambda name, session: None)) == len(ATTACKS)
 
 

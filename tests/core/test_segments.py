@@ -13,9 +13,9 @@ from grpo_core.calls.wire import decode, encode
 from grpo_core.cli.environment import print_verdict
 from grpo_core.figures.summary import summarize
 from grpo_core.protocol.types import Segment
-from grpo_core.report.rescoring import saved_rollout
 from grpo_core.runs.folder import RunFolder, write_attempts
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.saved_rollouts import saved_rollout
 from grpo_core.verify.cache import verdict_key
 
 TASK = Task(TaskKey("agents", "train", 3), "?", None)

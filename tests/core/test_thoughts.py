@@ -14,13 +14,13 @@ from grpo_core.cli.app import app
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.thoughts import DEFAULT_TAGS, split_thoughts
-from grpo_core.report.inspect_log import samples_of
-from grpo_core.report.rescoring import saved_rollout
-from grpo_core.report.terminal.texts import group_text
 from grpo_core.runs.attempts import Fields, attempt_line, group_line
 from grpo_core.runs.older_turns import split_older_turns
+from grpo_core.runs.saved_rollouts import saved_rollout
 from grpo_core.verify.checks import BrokenContractError, check_reply, check_verdict
 from grpo_core.verify.sent_back import is_sent_back, with_thoughts
+from grpo_report.inspect_log import samples_of
+from grpo_report.terminal.texts import group_text
 
 CALL = ToolCall("add", {"a": 1}, "id-1")
 MESSAGES = (

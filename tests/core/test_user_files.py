@@ -9,9 +9,9 @@ import pytest
 from grpo_core import ConfigError
 from grpo_core.config.overrides import read_recipe
 from grpo_core.config.user_files import user_lines, user_text, user_values
-from grpo_core.report.agreement import read_pairs
 from grpo_core.train.rollout.examples import read_examples
 from grpo_env_fillin.corpus import from_file
+from grpo_judge.agreement import read_pairs
 
 from .distributions import grpo
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import catalogue
 
-from grpo_core.kit.result import catalogue as known_checks
+from grpo_kit.result import catalogue as known_checks
 
 PATH = Path(__file__).parent / "README.md"
 

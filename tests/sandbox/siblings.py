@@ -6,7 +6,7 @@ The earlier program's texts hold marks of the form kf<16 digits>zz. A thief retu
 import os
 import re
 
-from grpo_core.kit.hostile import SEARCH
+from grpo_kit.sandboxes.hostile import SEARCH
 
 _SOURCES = r"""
 # memory

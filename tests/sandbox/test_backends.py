@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Limits, Outcome, Program
-from grpo_core.kit.hostile import MARKS, VICTIM
+from grpo_kit.sandboxes.hostile import MARKS, VICTIM
 from grpo_sandbox import bundle
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
 from grpo_sandbox.docker import Docker, DockerConfig

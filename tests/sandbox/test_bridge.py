@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from grpo_core import SESSION_PORT, ConfigError, Limits, SandboxError, Session
-from grpo_core.kit.session_sockets import check_session_sockets
+from grpo_kit.sandboxes.session_sockets import check_session_sockets
 from grpo_sandbox.bridge import SOCKET, Bridge
 from grpo_sandbox.inside.forward import connect_to
 from grpo_sandbox.pool import JailPool

@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
-from grpo_core.kit.hostile import THIEF, VICTIM
-from grpo_core.kit.result import CheckResult
-from grpo_core.kit.sandbox import check_sandbox
-from grpo_core.kit.sandbox_programs import CHECKS, HONEST, UNDISTURBED, VALUES
+from grpo_kit.result import CheckResult
+from grpo_kit.sandboxes.check import check_sandbox
+from grpo_kit.sandboxes.hostile import THIEF, VICTIM
+from grpo_kit.sandboxes.programs import CHECKS, HONEST, UNDISTURBED, VALUES
 
 from .test_backends import backend as backend
 

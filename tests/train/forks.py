@@ -20,7 +20,7 @@ from typing import Any
 MODULES = (
     *("grpo_core.cli.app", "grpo_core.cli.run", "grpo_core.cli.evaluate", "grpo_core.cli.progress"),
     *("grpo_core.train.build", "grpo_core.train.run.run", "grpo_core.train.trainer"),
-    *("grpo_core.train.measure", "grpo_core.engine.policy.choose", "grpo_core.report.plots"),
+    *("grpo_core.train.measure", "grpo_core.engine.policy.choose", "grpo_report.plots"),
     *("transformers.models.llama.modeling_llama", "peft.tuners.lora", "safetensors.torch"),
     *("matplotlib.pyplot", "tiny"),
 )

@@ -12,9 +12,9 @@ from grpo_core import TaskKey, Trainer
 from grpo_core.config.overrides import build_config
 from grpo_core.figures.gains import paired_gain
 from grpo_core.figures.statistics import t_quantile
-from grpo_core.report.comparison import read_evaluation, sign_flip_p_value
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_report.comparison import read_evaluation, sign_flip_p_value
 
 from .short_runs import grpo
 from .tiny import save_tiny

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from grpo_core.config.overrides import build_config
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.plots import draw_plots
 from grpo_core.train.trainer import Trainer
+from grpo_report.plots import draw_plots
 
-from ..commandline import words
 from .letters import Answered
-from .short_runs import LETTERS, QUICK, grpo, ran
+from .short_runs import QUICK, grpo, ran
 
 
 def drawn(run: Path, out: Path) -> dict[str, str]:
@@ -46,20 +44,6 @@ def test_what_was_not_measured_is_not_drawn(settings, tmp_path):
     found = drawn(tmp_path / "warm", tmp_path)
     assert sorted(found) == ["time", "training_curve"]
     assert ">loss<" in found["training_curve"]
-
-
-def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
-    tiny_folder, tmp_path, monkeypatch
-):
-    def broken(folder: Path) -> None:
-        raise ConfigError(f"{folder} cannot be drawn")
-
-    monkeypatch.setattr("grpo_core.cli.training.draw_plots", broken)
-    few = words("--steps 1 --prompts-per-step 2 --group-size 2 --set eval.tasks=0")
-    model = ("--env", LETTERS, "--model", tiny_folder, "--out", tmp_path / "run")
-    said = grpo("run", *model, *few).output
-    assert "the plots could not be drawn" in said
-    assert "the trained adapter is in" in said
 
 
 @pytest.mark.slow

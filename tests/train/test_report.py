@@ -21,13 +21,13 @@ from urllib.request import urlopen
 import pytest
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.html.forensics import forensics, trends
-from grpo_core.report.html.opened import OpenRun
-from grpo_core.report.html.phrases import frequent_phrases
-from grpo_core.report.html.pictures import pictures_of
-from grpo_core.report.html.server import ReportData, ReportServer
-from grpo_core.report.html.single import single_file
 from grpo_core.runs.folder import RunFolder
+from grpo_report.html.forensics import forensics, trends
+from grpo_report.html.opened import OpenRun
+from grpo_report.html.phrases import frequent_phrases
+from grpo_report.html.pictures import pictures_of
+from grpo_report.html.server import ReportData, ReportServer
+from grpo_report.html.single import single_file
 
 from .report_runs import ODD, SCRIPT, add_hostile_groups, add_rollouts, group, trained_run, verdict
 from .short_runs import grpo

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from grpo_core.report.html.opened import OpenRun
-from grpo_core.report.html.single import write_single_file
 from grpo_core.runs.folder import RunFolder
+from grpo_report.html.opened import OpenRun
+from grpo_report.html.single import write_single_file
 
 from ..commandline import words
 from .report_runs import LONG, add_hostile_groups, add_rollouts, group, trained_run, verdict

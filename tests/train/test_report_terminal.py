@@ -15,10 +15,10 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.report.html.opened import OpenRun
-from grpo_core.report.terminal.dashboard import Dashboard
-from grpo_core.report.terminal.screen import show_in_terminal
 from grpo_core.runs.folder import RunFolder
+from grpo_report.html.opened import OpenRun
+from grpo_report.terminal.dashboard import Dashboard
+from grpo_report.terminal.screen import show_in_terminal
 
 from .report_runs import add_hostile_groups, group, trained_run, verdict
 
@@ -158,7 +158,7 @@ def test_a_run_without_a_step_is_shown_too(run, open_run):
 @pytest.mark.slow
 def test_a_group_that_a_resume_has_cut_off_is_said_to_be_gone(run, open_run, monkeypatch):
     # Else the dashboard may read the log again between the cut and the key.
-    monkeypatch.setattr("grpo_core.report.terminal.dashboard._SECONDS", 3600)
+    monkeypatch.setattr("grpo_report.terminal.dashboard._SECONDS", 3600)
     log = run.path / "rollouts.jsonl"
     kept = log.read_bytes()
     run.rollouts(5, replace(group(3, "cut off", ["gone"], [verdict(1.0)]), advantages=[0.0]))

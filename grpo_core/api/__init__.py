@@ -1,0 +1,1 @@
+"""Gather the names that packages around the core may use, besides those of `grpo_core` itself."""

@@ -1,0 +1,79 @@
+"""Read and write run folders."""
+
+from __future__ import annotations
+
+from grpo_core.runs.atomic import sync_folders, whole_folder, write_whole
+from grpo_core.runs.attempts import ATTEMPTS, attempt_line
+from grpo_core.runs.documents import read_document
+from grpo_core.runs.files import lines_of, names_in, open_to_read, read_whole, sync_file
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.hold import hold
+from grpo_core.runs.index import (
+    Filter,
+    GroupRow,
+    GroupTooLargeError,
+    Order,
+    Progress,
+    Range,
+    RolloutIndex,
+    RolloutRow,
+)
+from grpo_core.runs.lines import (
+    JsonObject,
+    Kind,
+    append_line,
+    finite,
+    kind_of,
+    read_lines,
+    unreadable,
+    writing,
+)
+from grpo_core.runs.log import LineLog
+from grpo_core.runs.observer import Observer
+from grpo_core.runs.older_turns import split_older_turns
+from grpo_core.runs.saved_rollouts import saved_rollout
+from grpo_core.runs.seal import FORMAT, DamagedError, check_format, read_sealed, seal
+from grpo_core.runs.trust import Layer, checked_config
+
+__all__ = [
+    "ATTEMPTS",
+    "saved_rollout",
+    "DamagedError",
+    "FORMAT",
+    "Filter",
+    "GroupRow",
+    "GroupTooLargeError",
+    "JsonObject",
+    "Kind",
+    "Layer",
+    "LineLog",
+    "Observer",
+    "Order",
+    "Progress",
+    "Range",
+    "RolloutIndex",
+    "RolloutRow",
+    "RunFolder",
+    "append_line",
+    "attempt_line",
+    "check_format",
+    "checked_config",
+    "finite",
+    "hold",
+    "kind_of",
+    "lines_of",
+    "names_in",
+    "open_to_read",
+    "read_document",
+    "read_lines",
+    "read_sealed",
+    "read_whole",
+    "seal",
+    "split_older_turns",
+    "sync_file",
+    "sync_folders",
+    "unreadable",
+    "whole_folder",
+    "write_whole",
+    "writing",
+]

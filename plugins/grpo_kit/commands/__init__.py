@@ -1,0 +1,1 @@
+"""The commands of this package, a module each."""
