@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ ROOT = Path(__file__).resolve().parents[1]
 if __package__:
     from .docs_reference import reference_rows
     from .environments.answer_forms import ALL, FORMS, READ
+    from .test_architecture import PUBLIC_MODULES
 else:  # as a script
     from docs_reference import reference_rows
     from environments.answer_forms import ALL, FORMS, READ
+    from test_architecture import PUBLIC_MODULES
 
 PAGES = (
     "environments/README.md",
@@ -44,6 +47,15 @@ def commands_table() -> str:
         for path, command in _leaf_commands(typer.main.get_command(app), ("grpo",))
     ]
     return _table(("command", "what it does"), rows)
+
+
+def public_modules_table() -> str:
+    """Return a row for each module that packages around the core may use: what it is for."""
+    rows = []
+    for name in sorted(PUBLIC_MODULES):
+        doc = import_module(name).__doc__ or ""
+        rows.append((f"`{name}`", " ".join(doc.split("\n\n")[0].split())))
+    return _table(("module", "what it does"), rows)
 
 
 def settings_table() -> str:
@@ -96,6 +108,8 @@ def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[
     if hasattr(command, "commands"):
         for name, child in command.commands.items():
             yield from _leaf_commands(child, (*path, name))
+            for option in command.variants.get(name, {}):
+                yield from _leaf_commands(command.variant(name, option), (*path, name))
         return
     command = command.load()
     required = [parameter for parameter in command.params if parameter.required]
@@ -124,6 +138,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "answer_forms": answer_forms_table,
     "commands": commands_table,
+    "public_modules": public_modules_table,
     "settings": settings_table,
 }
 

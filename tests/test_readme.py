@@ -158,7 +158,10 @@ def test_every_command_is_one_that_the_command_line_understands(words: list[str]
     path = ["grpo"]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{' '.join(path)} has no command {words[0]!r}"
-        command, path, words = command.commands[words[0]], [*path, words[0]], words[1:]
+        name, group, words = words[0], command, words[1:]
+        command, path = group.commands[name], [*path, name]
+        for option in set(getattr(group, "variants", {}).get(name, ())) & {*words}:
+            command = group.variant(name, option)
     command.load().make_context(
         " ".join(path), list(words)
     )  # raises for unknown options, missing arguments and wrong types

@@ -1,4 +1,4 @@
-"""Read and write run folders."""
+"""Read and write run folders, and draw the tasks of a run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,13 @@ from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.runs.saved_rollouts import saved_rollout
 from grpo_core.runs.seal import FORMAT, DamagedError, check_format, read_sealed, seal
 from grpo_core.runs.trust import Layer, checked_config
+from grpo_core.train.rollout.tasks import draw_number, epoch_order
+from grpo_core.train.run.resume import refuse_changed_environments
 
 __all__ = [
+    "draw_number",
+    "epoch_order",
+    "refuse_changed_environments",
     "ATTEMPTS",
     "saved_rollout",
     "DamagedError",

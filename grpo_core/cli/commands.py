@@ -249,7 +249,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, *, content: CommandGroup | None = None, path: str = ROOT, **options: Any):
         super().__init__(**options)
         content = content or command_tree(installed_commands())[0]
-        self._variants = content.variants
+        self.variants = content.variants
         self._path = path
         for name, member in content.members.items():
             words = f"{path} {name}"
@@ -269,13 +269,16 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name, and import its module."""
         name, command, rest = super().resolve_command(ctx, args)
-        for option, entry in self._variants.get(name or "", {}).items():
+        for option in self.variants.get(name or "", {}):
             if any(word == option or word.startswith(f"{option}=") for word in rest):
-                path = f"{self._path} {name} {option}"
-                command = LazyCommand(
-                    str(name), entry, path=path, markup_mode=self.rich_markup_mode
-                )
+                command = self.variant(str(name), option)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+    def variant(self, name: str, option: str) -> LazyCommand:
+        """Return the command that takes the place of another where an option is given."""
+        entry = self.variants[name][option]
+        path = f"{self._path} {name} {option}"
+        return LazyCommand(name, entry, path=path, markup_mode=self.rich_markup_mode)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option --help, which is False where it is not given."""

@@ -195,9 +195,11 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
             fail(f"{progress.lost}; {end.saved}", status=stop.status)
         raise typer.Exit(stop.status)
     product = "adapter" if trainer.config.lora.enabled else "model"
+    run = shlex.quote(str(folder.shown))
     progress.say(
         f"the trained {product} is in {folder.shown / 'final'}; "
-        f'try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."'
+        f'try it: grpo generate --run {run} "..."'
     )
+    progress.say(f"its curves and rollouts: grpo report {run}")
     if end.kind is EndKind.UNSCORED:
         fail(end.reason, status=1)

@@ -17,7 +17,7 @@ from grpo_core.figures.floors import Floor
 from grpo_core.plugins.host import Plugin
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Message, Split, TaskKey
-from grpo_core.verify.checks import size_of, tools_of
+from grpo_core.verify.checks import described_tools, size_of
 from grpo_core.verify.sources import Source
 
 FLAGS = (
@@ -158,7 +158,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         seed=seed,
         level=level,
         prompt=first_tasks[0].prompt if first_tasks else "",
-        tools=tuple(tools_of(env)),
+        tools=tuple(described_tools(env)),
     )
 
 

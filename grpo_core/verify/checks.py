@@ -97,7 +97,7 @@ def size_of(env: Environment[Any], split: Split) -> int | None:
     )
 
 
-def tools_of(env: Environment[Any]) -> list[dict[str, Any]]:
+def described_tools(env: Environment[Any]) -> list[dict[str, Any]]:
     """Return the descriptions of the environment's tools, in the form that chat templates expect.
 
     Raises:
@@ -115,10 +115,10 @@ def offered_tools(env: Environment[Any]) -> list[dict[str, Any]]:
     """Return the descriptions of the tools that the policy may call in a dialogue.
 
     Raises:
-        GrpoError: as `tools_of`.
+        GrpoError: as `described_tools`.
         ConfigError: no call could be answered, as the policy has one turn.
     """
-    tools = tools_of(env)
+    tools = described_tools(env)
     if tools and env.max_turns < 2:
         raise ConfigError(
             f"{type(env).__qualname__} offers tools, but its max_turns is {env.max_turns}, so no "

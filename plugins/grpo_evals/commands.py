@@ -78,10 +78,10 @@ def evaluate(options: EndpointOptions) -> None:
     Prints what `grpo eval` prints for a model of this machine, and what the answers cost. Each
     attempt is stored as soon as it was judged, so that an evaluation can be continued.
     """
-    _refuse_unused(options.settings or [])
     config = read_eval_config(
         options.env or [], None, settings_of(options), options.settings or [], trust=False
     )
+    _refuse_unused(options.settings or [])
     settings = _read_settings(config, options)
     stop = StopRequest()
     sources = Sources.of(config, {})

@@ -162,7 +162,7 @@ _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
 """The checks that need held-out tasks."""
 
 
-def wanted(only: Sequence[str]) -> list[str]:
+def wanted(only: Sequence[str] = ()) -> list[str]:
     """Return the names of the chosen checks, in the order of the report.
 
     Args:

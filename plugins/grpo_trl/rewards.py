@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_core import ConfigError, Message, Rollout, TaskKey, Verdict
 from grpo_core.api.protocol import chosen_tags, opens_thought
-from grpo_core.api.training import draw_number
+from grpo_core.api.runs import draw_number
 from grpo_core.api.verify import ErrorRate
 from grpo_core.engine.models import pieces
 from grpo_core.protocol.ties import all_same

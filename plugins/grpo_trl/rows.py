@@ -15,7 +15,7 @@ from typing import Any
 from grpo_core import MASK, ConfigError, Message, MissingExtraError, Task, TaskKey
 from grpo_core.api.calls import prompt_digest
 from grpo_core.api.protocol import Split
-from grpo_core.api.training import epoch_order
+from grpo_core.api.runs import epoch_order
 from grpo_core.api.verify import size_of
 from grpo_trl.opened import OpenEnvironment
 

@@ -199,16 +199,13 @@ def test_without_the_package_openai_the_message_names_the_extra(endpoint: Evalua
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--endpoint http://h/v1", "add --model-name NAME"),
         ("--endpoint ftp://h --model-name a", "begins with http:// or https://"),
         ("--endpoint http://u:p@h/v1 --model-name a", "takes no user name or password"),
         ("--endpoint http://h/v1?api_key=1 --model-name a", "takes no key in the query"),
-        ("--endpoint http://h/v1 --model-name a --run runs/x", "--run is for a model on this"),
         ("--endpoint http://h/v1 --model-name a --key-env sk-1", "never the key itself"),
         ("--endpoint http://h/v1 --model-name a --request n=2", "--request n cannot be changed"),
         ("--endpoint http://h/v1 --model-name a --set model.dtype=float32", "changes nothing"),
         ("--endpoint http://h/v1 --model-name a --set eval.tasks=3", "give --tasks 3 instead"),
-        ("--model-name a", "--model-name is for a model behind an endpoint"),
     ],
 )
 def test_wrong_options_are_one_line(words: str, message: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from grpo_core import Environment
 from grpo_core.config.settings import Isolation
 from grpo_core.testing import Report, check_environment
-from grpo_kit.result import CheckResult
+from grpo_core.verify.examining import CheckResult
 
 COUNT = 8
 IN_A_WORKER = ("floor.large", "safety.", "cost.")

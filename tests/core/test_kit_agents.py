@@ -6,7 +6,8 @@ import planted_agents as planted
 import pytest
 
 from grpo_core import Environment
-from grpo_kit.result import CheckResult, catalogue
+from grpo_core.verify.examining import CheckResult
+from grpo_kit.result import catalogue
 
 from .kit_runs import results
 

@@ -15,9 +15,10 @@ from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.testing import FakeJudge, check_environment
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.examining import CheckResult
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play
-from grpo_kit.result import CheckResult, catalogue
+from grpo_kit.result import catalogue
 from grpo_kit.scripts import join_turns, split_turns
 from grpo_kit.tool_calls import described_tools
 

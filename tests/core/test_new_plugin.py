@@ -35,8 +35,8 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 
 def test_each_kind_of_plugin_has_a_scaffold() -> None:
     # An endpoint is a whole server, of which there is no small one to begin with; a listener is
-    # one method, which its chapter shows.
-    assert {*KINDS, "environment", "endpoint", "listener"} == set(OFFER_HOOKS)
+    # one method, which its chapter shows; the checks of environments are our own.
+    assert {*KINDS, "environment", "endpoint", "listener", "checks"} == set(OFFER_HOOKS)
 
 
 @pytest.mark.sampled(1)

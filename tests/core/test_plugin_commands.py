@@ -1,5 +1,6 @@
 """Commands of packages that live outside the project, found in their metadata alone."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,13 +98,7 @@ def test_a_name_that_two_packages_offer_belongs_to_neither(site: Path) -> None:
 
 
 def test_what_the_core_names_is_never_replaced_and_the_doctor_tells(site: Path) -> None:
-    names = {
-        "run": "evil",
-        "env": "evil",
-        "run fast": "evil",
-        "--help": "evil",
-        "no --option": "evil",
-    }
+    names = dict.fromkeys(("run", "env", "env show", "run fast", "--help", "no --option"), "evil")
     offer(site, "grpo-evil", names, evil="raise SystemExit('imported')")
     assert "imported" not in grpo("--help").output + grpo("run", "--help").output
     assert "Train a model on an environment" in grpo("--help").output
@@ -164,3 +159,17 @@ def test_help_lines_are_read_again_when_the_source_or_the_installation_changed(
     for file in own_cache.rglob("*.json"):
         file.write_text('{"key": 1')
     assert "Count something else." in shown()
+
+
+def test_the_package_of_the_page_works_outside_the_project(toy: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
+    source = page.split("# grpo_look/commands.py\n")[1].split("```")[0]
+    offer(toy, "grpo-look", {"endings": "look", "env longest": "look"}, look=source)
+    key = {"env": "toy", "split": "train", "index": 0, "seed": 0, "level": 0.0}
+    line = {"step": 1, "key": key, "attempt": 0, "tokens": 3, "messages": [], "verdict": None}
+    lines = [{**line, "finish": finish} for finish in ("stop", "length", "stop")]
+    (tmp_path / "run").mkdir()
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "run" / "rollouts.jsonl").write_text(text)
+    assert grpo("endings", "run").stdout.splitlines()[1:] == ["stop    2", "length  1"]
+    assert "What is 0 * 0?" in grpo("env", "longest", "toy").stdout

@@ -508,8 +508,7 @@ def test_settings_of_alarms_without_the_plugin_are_one_message(
     made(every=5, enabled=False)
 
 
-def test_grpo_run_stops_for_an_alarm_with_the_status_of_a_stop(settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_core.cli.training.draw_plots", lambda run: [])
+def test_grpo_run_stops_for_an_alarm_with_the_status_of_a_stop(settings, tmp_path):
     arguments = words(
         f"run --env {FILE}:Hollow --model {settings['model']['name']} --steps 3 "
         f"--out {tmp_path / 'run'} --set eval.tasks=0 --set alarms.every=1 --set alarms.stop=true "

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
-from grpo_kit.result import CheckResult
+from grpo_core.verify.examining import CheckResult
 from grpo_kit.sandboxes.check import check_sandbox
 from grpo_kit.sandboxes.hostile import THIEF, VICTIM
 from grpo_kit.sandboxes.programs import CHECKS, HONEST, UNDISTURBED, VALUES

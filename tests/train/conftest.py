@@ -31,12 +31,3 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )  # the client read the variable at its import
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return tmp_path / "cache"
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the pictures at the end of `grpo run` in this process: to draw them takes a second, as long as the run.
-
-    They are the subject of test_plots.py, and of the run in a process of its own in test_cli_run.py.
-    """
-    monkeypatch.setattr("grpo_core.cli.training.draw_plots", lambda run: [])

@@ -78,8 +78,6 @@ def start(
             os.setgid(uid)
             os.setuid(uid)
         os.chdir(cwd)
-        if not plots:
-            importlib.import_module("grpo_core.cli.training").draw_plots = lambda run: []
         sys.argv = ["grpo", *arguments]
         importlib.import_module("grpo_core.cli").main()
 

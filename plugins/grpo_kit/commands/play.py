@@ -15,8 +15,15 @@ from typing import Any
 
 import typer
 
-from grpo_core import GrpoError, Message, Rollout, Task, TaskKey, UserError, Verdict, tools_of
-from grpo_core.api.verify import AgentConversation, AgentTurns, Sources, Transcript, size_of
+from grpo_core import GrpoError, Message, Rollout, Task, TaskKey, UserError, Verdict
+from grpo_core.api.verify import (
+    AgentConversation,
+    AgentTurns,
+    Sources,
+    Transcript,
+    described_tools,
+    size_of,
+)
 from grpo_core.cli.environment import (
     Index,
     Level,
@@ -143,7 +150,7 @@ class _Game:
         print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
         with prints_to_stderr():
-            tools = tools_of(self.sources[key.env].env)
+            tools = described_tools(self.sources[key.env].env)
         print_tools(tools)
         await self._begin_attempt()
 

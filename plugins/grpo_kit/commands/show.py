@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from grpo_core import Task, TaskKey, tools_of
-from grpo_core.api.verify import Sources
+from grpo_core import Task, TaskKey
+from grpo_core.api.verify import Sources, described_tools
 from grpo_core.cli.environment import (
     Index,
     Level,
@@ -44,7 +44,7 @@ def show(
     """Print the prompt of one task, and the tools that the policy may call."""
     with prints_to_stderr():
         sources, key = open_task(name, settings or [], split, index, seed, level)
-        tools = tools_of(sources[key.env].env)
+        tools = described_tools(sources[key.env].env)
         task, answer = asyncio.run(_make_task(sources, key, reference=reference))
     if as_json:
         prompt = (

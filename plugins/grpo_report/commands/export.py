@@ -20,11 +20,11 @@ from grpo_core.api.runs import (
     RolloutIndex,
     RunFolder,
     checked_config,
+    refuse_changed_environments,
     write_whole,
     writing,
 )
 from grpo_core.api.settings import RunConfig
-from grpo_core.api.training import refuse_changed_environments
 from grpo_core.api.verify import Sources
 from grpo_core.cli.given import takes
 from grpo_core.cli.imports import needs_training
