@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,19 @@ def lost(path: Path) -> int:
     return len(path.read_text())
 
 
+@dataclass(frozen=True)
+class Counted:
+    runs: str = ""
+
+
 class Lost(Asking):
-    """Ends its worker in its first three runs, after it has asked."""
+    """Ends its worker in its first three runs, after it has asked; `runs` is the file that counts them."""
+
+    Config = Counted
 
     async def agent(self, task: Task[int], client: Any) -> Any:
         said = (await ask(client, "well?")).choices[0].message.content
-        if lost(Path(os.environ["GRPO_LOSSES"])) <= 3:
+        if lost(Path(self.config.runs)) <= 3:
             os._exit(1)
         return {"heard": [said]}
 

@@ -23,11 +23,14 @@ from grpo_core.verify.playing import Played, play
 
 
 def run(
-    kind: type[AgentEnvironment[Any]], work: Callable[[Verifier], Awaitable[Any]], **settings: Any
+    kind: type[AgentEnvironment[Any]],
+    work: Callable[[Verifier], Awaitable[Any]],
+    config: Any = None,
+    **settings: Any,
 ) -> Any:
     async def with_endpoint() -> Any:
         endpoint = open_endpoint(PluginHost(), EndpointConfig())
-        env = kind(services=Services(endpoints={"default": endpoint}))
+        env = kind(config, Services(endpoints={"default": endpoint}))
         chosen = VerifyConfig(**{"workers": 1, "retries": 1, **settings})
         try:
             async with Verifier(env, settings=chosen) as verifier:
@@ -109,11 +112,9 @@ def test_an_agent_that_fails_makes_an_error_and_no_reward(said: str, words: str)
 
 
 @pytest.mark.slow
-def test_an_agent_whose_worker_is_lost_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRPO_LOSSES", str(tmp_path / "losses"))
-    (attempt,) = played(agents.Lost, "right", retries=0)
+def test_an_agent_whose_worker_is_lost_is_run_again(tmp_path: Path) -> None:
+    config = agents.Counted(str(tmp_path / "losses"))
+    (attempt,) = played(agents.Lost, "right", retries=0, config=config)
     assert attempt.verdict is not None
     assert attempt.verdict.passed
     assert (tmp_path / "losses").read_text() == "xxxx"

@@ -166,7 +166,15 @@ def test_the_package_of_the_page_works_outside_the_project(toy: Path, tmp_path: 
     source = page.split("# grpo_look/commands.py\n")[1].split("```")[0]
     offer(toy, "grpo-look", {"endings": "look", "env longest": "look"}, look=source)
     key = {"env": "toy", "split": "train", "index": 0, "seed": 0, "level": 0.0}
-    line = {"step": 1, "key": key, "attempt": 0, "tokens": 3, "messages": [], "verdict": None}
+    line = {
+        "step": 1,
+        "draw": 0,
+        "key": key,
+        "attempt": 0,
+        "tokens": 3,
+        "messages": [],
+        "verdict": None,
+    }
     lines = [{**line, "finish": finish} for finish in ("stop", "length", "stop")]
     (tmp_path / "run").mkdir()
     text = "".join(f"{json.dumps(line)}\n" for line in lines)

@@ -81,7 +81,7 @@ def test_a_run_calls_two_tools_of_an_example_server(model: Path, url: str, tmp_p
     for line in lines:
         call, total, weather, answer = line["messages"]
         assert [made["name"] for made in call["tool_calls"]] == ["sum", "get_weather"]
-        assert call["content"].startswith("[{")  # the text, without the special token
+        assert call["content"].startswith("[TOOL_CALLS][{")  # the text with its special token
         assert weather == {"role": "tool", "content": "Weather in Oslo: 22degreesC"}
         assert line["verdict"]["error"] is None
         assert line["verdict"]["passed"] == (answer["content"] == total["content"])

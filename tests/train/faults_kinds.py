@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -383,3 +384,8 @@ ORDER = (
     "foreign", "delete", "flip", "full", "disk", "line", "finished", "power", "signal", "kill",
 )  # fmt: skip
 """Which kinds come after one another, so that any twenty faults are of all kinds."""
+if not all(path.stat().st_mode & 0o001 for path in Path(sys.base_prefix).resolve().parents):
+    print(
+        "left out: foreign, since another user cannot enter this Python's folder", file=sys.stderr
+    )
+    ORDER = tuple(kind for kind in ORDER if kind != "foreign")

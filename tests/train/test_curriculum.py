@@ -92,7 +92,7 @@ def test_a_window_without_room_is_refused():
 
 @pytest.fixture
 def settings(settings: dict[str, Any]) -> dict[str, Any]:
-    own = {"enabled": True, "attempts": 36, "low": 0.0, "high": 0.1}
+    own = {"enabled": True, "attempts": 24, "low": 0.0, "high": 0.05}
     times = {"steps": 18, "eval": {"tasks": 4}, "checkpoint": {"every": 4}}
     return {**settings, **times, "level": 0.3, "curriculum": own}
 
@@ -116,7 +116,7 @@ def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_o
     assert trained_on == list(enumerate(levels, 1))
     with killed(parts, step=14) as observer:
         make(parts, settings, observer=observer).run()
-    second = make(parts, settings)
+    second = make(RunFolder(parts), settings)
     assert second.resume() == 12  # in the middle of a window
     second.run()
     assert untimed(parts) == untimed(whole)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.config.overrides import build_config
+from grpo_core.runs.folder import RunFolder
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -12,7 +13,7 @@ from .runs import Heard as Heard
 
 
 def make(
-    folder: Path | None, *settings: Mapping[str, Any], env: Any = None, **more: Any
+    folder: Path | RunFolder | None, *settings: Mapping[str, Any], env: Any = None, **more: Any
 ) -> Trainer:
     """Return a trainer; of settings that are given twice, the later ones count."""
     return Trainer(build_config(list(settings)), env or Letters(), folder=folder, **more)
