@@ -16,6 +16,7 @@ import typer.main
 
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import find_setting, known_keys
+from grpo_kit.run import catalogue
 
 ROOT = Path(__file__).resolve().parents[1]
 if __package__:
@@ -33,6 +34,7 @@ PAGES = (
     "grpo_core/protocol/README.md",
     "grpo_core/train/README.md",
     "plugins/README.md",
+    "plugins/grpo_kit/README.md",
     "sandbox/README.md",
 )
 """The pages that hold generated tables."""
@@ -47,6 +49,12 @@ def commands_table() -> str:
         for path, command in _leaf_commands(typer.main.get_command(app), ("grpo",))
     ]
     return _table(("command", "what it does"), rows)
+
+
+def checks_table() -> str:
+    """Return a row for each check of the kit: its severity and the question that it asks."""
+    rows = [(f"`{check.name}`", check.severity, check.asks) for check in catalogue().values()]
+    return _table(("check", "severity", "asks"), rows)
 
 
 def public_modules_table() -> str:
@@ -137,6 +145,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "answer_forms": answer_forms_table,
+    "checks": checks_table,
     "commands": commands_table,
     "public_modules": public_modules_table,
     "settings": settings_table,

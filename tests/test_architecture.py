@@ -351,8 +351,8 @@ DRAWING = re.compile(
     r"|gauss|normal\w*|betavariate|expovariate|triangular|seed)$"
 )
 SEEDING = {
-    ("grpo_kit.process_state", "random.seed"),  # of another process
-    ("grpo_kit.tasks", "random.seed"),  # to find tasks that depend on it
+    ("grpo_kit.process.process_state", "random.seed"),  # of another process
+    ("grpo_kit.tasks.tasks", "random.seed"),  # to find tasks that depend on it
     ("grpo_env_reasoning_gym.items", "random.seed"),  # restored afterwards
     ("grpo_env_reasoning_gym.items", "np.random.seed"),
 }
@@ -377,8 +377,8 @@ FOREIGN_PRINTS = {
     ("grpo_core.cli.app", "sys.stdout"),  # its encoding's error handler
     ("grpo_core.cli.app", "sys.stderr"),
     ("grpo_core.calls.isolation", "sys.stderr"),  # where prints of plugins are sent
-    ("grpo_kit.process_state", "sys.stdout"),  # whether a verdict replaces it
-    ("grpo_kit.process_state", "sys.stderr"),
+    ("grpo_kit.process.process_state", "sys.stdout"),  # whether a verdict replaces it
+    ("grpo_kit.process.process_state", "sys.stderr"),
     ("grpo_core.engine.models.progress", "sys.stderr"),  # given to the console
 }
 """What else may name a stream, and why."""
@@ -502,7 +502,7 @@ UNPICKLING = re.compile(
 )
 """Names of what unpickles, of torch, accelerate, the standard library and others."""
 UNPICKLERS = {
-    ("grpo_kit.tasks", "pickle.loads"),  # of a task that it has pickled itself
+    ("grpo_kit.tasks.tasks", "pickle.loads"),  # of a task that it has pickled itself
     ("grpo_core.train.run.checkpoint", "torch.load"),  # of tensors only, as asked below
 }
 

@@ -29,9 +29,10 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import known_keys
 from grpo_core.testing import play_turns
-from grpo_kit import answer_times, balance, floors, held_out, leaks, variety
-from grpo_kit.failing_verdicts import verify_directly
-from grpo_kit.result import catalogue
+from grpo_kit.answers import answer_times, balance, floors
+from grpo_kit.answers.failing_verdicts import verify_directly
+from grpo_kit.run import catalogue
+from grpo_kit.tasks import held_out, leaks, variety
 
 from .docs_tables import PAGES as GENERATED
 from .docs_tables import with_tables

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from grpo_core import Environment, Spec
 from grpo_core.cli.app import app
 from grpo_core.testing import check_environment
-from grpo_kit.reference import with_reference
-from grpo_kit.result import catalogue
+from grpo_kit.run import catalogue
+from grpo_kit.scaffold.reference import with_reference
 
 from .tutorial import DOCUMENT, END, ROOT, Shell, Step, TutorialError, carry_out, read_steps
 
@@ -107,7 +107,9 @@ def test_every_check_that_is_named_exists() -> None:
 
 
 def test_the_plugin_reference_is_current() -> None:
-    assert with_reference(TEXT) == TEXT, "run: python -m grpo_kit.reference environments/README.md"
+    assert with_reference(TEXT) == TEXT, (
+        "run: python -m grpo_kit.scaffold.reference environments/README.md"
+    )
 
 
 def test_a_block_without_its_number_is_told() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from grpo_core import GrpoError
 from grpo_core.api.calls import describe, printable
 from grpo_core.api.verify import CheckResult
-from grpo_kit.result import BrokenPromiseError, NotCheckedError, catalogue
+from grpo_kit.check import registered
+from grpo_kit.result import BrokenPromiseError, NotCheckedError
 from grpo_kit.subject import Effort, Subject
 
 _LONG_SECONDS = 30.0
@@ -36,7 +37,7 @@ async def run_check(
         check,
         status,
         printable(message),
-        catalogue()[check]["severity"],
+        registered()[check].severity,
         seconds=round(seconds, 3),
     )
 

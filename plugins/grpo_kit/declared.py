@@ -9,7 +9,8 @@ from typing import Any
 
 from grpo_core import Environment
 from grpo_core.api.protocol import did_you_mean
-from grpo_kit.result import BrokenPromiseError, catalogue
+from grpo_kit.check import check, registered
+from grpo_kit.result import BrokenPromiseError
 from grpo_kit.subject import Subject
 
 UNWAIVABLE = ("declared.contract", "task.made")
@@ -27,7 +28,7 @@ def waivers(env: Environment[Any]) -> dict[str, str]:
     return {
         name: reason
         for name, reason in env.waived.items()
-        if name in catalogue()
+        if name in registered()
         and name not in UNWAIVABLE
         and isinstance(reason, str)
         and reason.strip()
@@ -41,6 +42,11 @@ _FOR_ASYNC = {
 """The advice for a method that is async and is not awaited."""
 
 
+@check(
+    "declared.contract",
+    "fault",
+    asks="Are parts, reward range and floor declared, and do they fit together?",
+)
 async def check_contract(subject: Subject) -> str:
     """Check that parts, reward range, floor and declarations fit together."""
     env = subject.env
@@ -99,10 +105,10 @@ def _check_waived(waived: object) -> None:
             '{"floor.suffix": "any ending is as good"}'
         )
     for name, reason in waived.items():
-        if name not in catalogue():
+        if name not in registered():
             raise BrokenPromiseError(
                 f"waived names {name!r}, which is not a check"
-                f"{did_you_mean(str(name), list(catalogue()))} `grpo env check` lists them"
+                f"{did_you_mean(str(name), list(registered()))} `grpo env check` lists them"
             )
         if name in UNWAIVABLE:
             raise BrokenPromiseError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from typing import Any
 
 from grpo_core import AgentEnvironment, ConfigError, Environment, GrpoError
@@ -22,135 +22,88 @@ from grpo_core.api.verify import (
     verdict_needs,
 )
 from grpo_core.plugins.services import Lender
-from grpo_core.words.hostile_texts import NESTED
-from grpo_kit import (
-    agent_cuts,
-    agent_secrets,
-    agents,
+from grpo_kit import declared
+from grpo_kit.answers import (
     answer_times,
     balance,
-    declared,
-    dialogues,
     echoes,
-    elsewhere,
-    episode_ends,
-    episode_files,
-    episode_startup,
-    episode_turns,
-    episodes,
     failing_verdicts,
     floors,
-    held_out,
     hostile_answers,
-    hostile_dialogues,
-    leaks,
-    levels,
     mutants,
     near_misses,
-    reply_secrets,
-    seeds,
-    side_effects,
     spellings,
     supersets,
-    tasks,
-    tool_secrets,
-    tools,
-    truths,
-    variety,
     verdicts,
     wide_verdicts,
 )
 from grpo_kit.asking import run_check
 from grpo_kit.causes import mark_consequences
-from grpo_kit.preparing import prepare
-from grpo_kit.result import catalogue
-from grpo_kit.second_process import SecondProcess
+from grpo_kit.check import Check, registered
+from grpo_kit.dialogues import (
+    agent_cuts,
+    agent_secrets,
+    agents,
+    dialogues,
+    episode_ends,
+    episode_files,
+    episode_startup,
+    episode_turns,
+    episodes,
+    hostile_dialogues,
+    reply_secrets,
+    tool_secrets,
+    tools,
+)
+from grpo_kit.process import elsewhere, side_effects
+from grpo_kit.process.second_process import SecondProcess
 from grpo_kit.subject import Subject
+from grpo_kit.tasks import held_out, leaks, levels, seeds, tasks, truths, variety
+from grpo_kit.tasks.preparing import prepare
 
-CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
-"""Returns the message of a passed check.
-
-Raises BrokenPromiseError if the environment fails the check, and NotCheckedError if there was
-nothing to examine.
-"""
-CHECKS: dict[str, CheckFunction] = {
-    "declared.contract": declared.check_contract,
-    "task.made": tasks.check_made,
-    "task.pure": tasks.check_pure,
-    "task.random": tasks.check_global_generators,
-    "task.pickle": tasks.check_pickle,
-    "task.seed": seeds.check_seeds,
-    "task.split": held_out.check_splits,
-    "task.secret": leaks.check_secret,
-    "task.ambiguous": variety.check_ambiguous,
-    "task.truth": truths.check_truth,
-    "task.variety": variety.check_variety,
-    "task.budget": variety.check_budget,
-    "task.level": levels.check_level,
-    "verdict.repeat": verdicts.check_repeat,
-    "verdict.swallow": failing_verdicts.check_swallow,
-    "verdict.outage": failing_verdicts.check_outage,
-    "floor.empty": floors.check_empty,
-    "floor.junk": floors.check_junk,
-    "floor.echo": echoes.check_echo,
-    "floor.other": floors.check_other,
-    "floor.constant": balance.check_constant,
-    "floor.balance": balance.check_balance,
-    "floor.listed": near_misses.check_listed,
-    "floor.superset": supersets.check_superset,
-    "floor.suffix": near_misses.check_suffix,
-    "floor.near": near_misses.check_near,
-    "floor.spelling": spellings.check_spelling,
-    "floor.digits": hostile_answers.check_digits,
-    "floor.text": hostile_answers.check_characters,
-    "floor.nested": partial(hostile_answers.check_texts, texts=NESTED),
-    "floor.large": hostile_answers.check_large,
-    "floor.cheats": hostile_answers.check_cheats,
-    "floor.mutants": mutants.check_mutants,
-    "floor.changed": mutants.check_changed,
-    "floor.canaries": hostile_answers.check_canaries,
-    "floor.code": hostile_answers.check_code,
-    "floor.judge": hostile_answers.check_judge,
-    "reply.form": dialogues.check_form,
-    "reply.ends": dialogues.check_ends,
-    "reply.repeat": dialogues.check_repeat,
-    "reply.secret": reply_secrets.check_secret,
-    "reply.echo": reply_secrets.check_echo,
-    "reply.hostile": hostile_dialogues.check_hostile,
-    "episode.replay": episodes.check_replay,
-    "episode.repeat": episodes.check_repeat,
-    "episode.apart": episodes.check_apart,
-    "episode.talk": episode_turns.check_talk,
-    "episode.turns": episode_turns.check_turns,
-    "episode.files": episode_files.check_files,
-    "episode.startup": episode_startup.check_startup,
-    "agent.talk": agents.check_talk,
-    "agent.repeat": agents.check_repeat,
-    "agent.apart": agents.check_apart,
-    "agent.secret": agent_secrets.check_secret,
-    "agent.cut_off": agent_cuts.check_cut_off,
-    "tool.form": tools.check_form,
-    "tool.secret": tool_secrets.check_secret,
-    "cost.time": answer_times.check_time,
-}
-SECOND_PROCESS_CHECKS: Mapping[
-    str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]
-] = {
-    "task.process": elsewhere.check_same_tasks,
-    "verdict.form": wide_verdicts.check_wide_form,
-    "verdict.reference": wide_verdicts.check_wide_reference,
-    "verdict.passed": wide_verdicts.check_wide_passed,
-    "verdict.process": elsewhere.check_same_verdicts,
-    "episode.close": episode_ends.check_close,
-    "agent.close": agents.check_close,
-    "tool.execute": tools.check_executed,
-    "safety.eval": side_effects.check_executed,
-    "safety.network": side_effects.check_network,
-    "safety.files": side_effects.check_files,
-    "safety.processes": side_effects.check_processes,
-    "safety.state": side_effects.check_state,
-    "cost.memory": side_effects.check_memory,
-}
+_MODULES = (
+    declared,
+    tasks,
+    seeds,
+    held_out,
+    leaks,
+    variety,
+    truths,
+    levels,
+    verdicts,
+    failing_verdicts,
+    elsewhere,
+    floors,
+    echoes,
+    balance,
+    near_misses,
+    supersets,
+    spellings,
+    hostile_answers,
+    mutants,
+    wide_verdicts,
+    dialogues,
+    reply_secrets,
+    hostile_dialogues,
+    episodes,
+    episode_turns,
+    episode_files,
+    episode_startup,
+    episode_ends,
+    agents,
+    agent_secrets,
+    agent_cuts,
+    tools,
+    tool_secrets,
+    side_effects,
+    answer_times,
+)
+"""The modules with checks, in the order in which a report lists them within their group."""
+_GROUPS = (
+    *("declared", "task", "verdict", "floor", "reply", "episode", "agent", "tool", "safety"),
+    "cost",
+)
+"""The groups of checks, in the order of a report."""
 _DEADLINE_SECONDS = 5.0
 """The most seconds for a verdict without services, even where the environment allows more.
 
@@ -160,6 +113,19 @@ _EVAL_TASKS_PER_TASK = 5
 """Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
 _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
 """The checks that need held-out tasks."""
+
+
+@cache
+def catalogue() -> Mapping[str, Check]:
+    """Return every check by name, in the order of a report."""
+    modules = [module.__name__ for module in _MODULES]
+
+    def place(check: Check) -> tuple[int, int, int]:
+        function = check.function
+        group = _GROUPS.index(check.name.partition(".")[0])
+        return group, modules.index(function.__module__), function.__code__.co_firstlineno
+
+    return {check.name: check for check in sorted(registered().values(), key=place)}
 
 
 def wanted(only: Sequence[str] = ()) -> list[str]:
@@ -203,7 +169,7 @@ async def examine(
         if lender is not None:
             stack.push_async_callback(lender.close)
         waived = [
-            CheckResult(name, "waived", printable(reason), catalogue()[name]["severity"])
+            CheckResult(name, "waived", printable(reason), catalogue()[name].severity)
             for name, reason in declared.waivers(env).items()
         ]
         asked = [name for name in names if name not in declared.waivers(env)]
@@ -293,25 +259,24 @@ async def _run_prepared(
     """
     process = SecondProcess(subject, examination.spec)
     stack.push_async_callback(process.close)
-    if not SECOND_PROCESS_CHECKS.keys().isdisjoint(names):
+    if any(catalogue()[name].second_process for name in names):
         process.start()
-    functions = CHECKS | {
-        name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
-    }
     results = list[CheckResult]()
     for name in sorted(names, key=_turn):
         if name != "declared.contract":
             examination.progress(name)
             seconds = prepared if name == "task.made" else 0.0
+            check = catalogue()[name]
+            given = (process, subject) if check.second_process else (subject,)
             results.append(
-                await run_check(name, subject, functions[name](subject), preparing=seconds)
+                await run_check(name, subject, check.function(*given), preparing=seconds)
             )
     return results
 
 
 def _turn(name: str) -> int:
     """Return when a check runs: late if it waits for the second process, last if it measures."""
-    return 2 if name.startswith("cost.") else int(name in SECOND_PROCESS_CHECKS)
+    return 2 if name.startswith("cost.") else int(catalogue()[name].second_process)
 
 
 def _not_checked(
@@ -319,7 +284,7 @@ def _not_checked(
 ) -> list[CheckResult]:
     """Return a "not_checked" result for each check in `names` that is not reported already."""
     return [
-        CheckResult(name, "not_checked", reason, catalogue()[name]["severity"])
+        CheckResult(name, "not_checked", reason, catalogue()[name].severity)
         for name in names
         if name not in reported
     ]

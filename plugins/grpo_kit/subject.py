@@ -15,8 +15,7 @@ from grpo_core.api.protocol import Split
 from grpo_core.api.settings import VerifyConfig
 from grpo_core.api.verify import IsolatedReplies, Verifier, size_of, verdict_needs
 from grpo_core.words import common_prefix, shorten
-from grpo_kit.agent_plays import AgentPlays
-from grpo_kit.forms import (
+from grpo_kit.answers.forms import (
     AnswerForm,
     are_cut,
     form_of,
@@ -26,14 +25,15 @@ from grpo_kit.forms import (
     with_leading_zeros,
     without_cut_words,
 )
-from grpo_kit.result import BrokenPromiseError, NotCheckedError
-from grpo_kit.sample import Sample, make_rows
-from grpo_kit.scripts import (
+from grpo_kit.dialogues.agent_plays import AgentPlays
+from grpo_kit.dialogues.scripts import (
     RememberedReplies,
     attempt_rollout,
     attempt_verdicts,
     split_turns,
 )
+from grpo_kit.result import BrokenPromiseError, NotCheckedError
+from grpo_kit.tasks.sample import Sample, make_rows
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_core import Environment
 from grpo_core.verify.examining import CheckResult
-from grpo_kit.result import catalogue
+from grpo_kit.run import catalogue
 
 from .kit_runs import results
 

@@ -18,9 +18,9 @@ from grpo_core.verify.engine import Verifier
 from grpo_core.verify.examining import CheckResult
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play
-from grpo_kit.result import catalogue
-from grpo_kit.scripts import join_turns, split_turns
-from grpo_kit.tool_calls import described_tools
+from grpo_kit.dialogues.scripts import join_turns, split_turns
+from grpo_kit.dialogues.tool_calls import described_tools
+from grpo_kit.run import catalogue
 
 from .distributions import grpo
 from .kit_runs import checked, problems, result_of, results

@@ -12,7 +12,7 @@ from bases import TaggedSum
 
 from grpo_core import Program, Reward, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.programs import Case, CodeConfig, CodeEnvironment, Problem, same_value
-from grpo_kit.syntax_mutants import syntax_mutants
+from grpo_kit.answers.syntax_mutants import syntax_mutants
 
 from ..environments.in_process import InProcess
 from .kit_runs import result_of

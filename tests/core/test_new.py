@@ -14,8 +14,8 @@ from grpo_core import TaskKey
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
 from grpo_core.runs.folder import RunFolder
-from grpo_kit import new
-from grpo_kit.new import Kind, project_files
+from grpo_kit.scaffold import new
+from grpo_kit.scaffold.new import Kind, project_files
 
 from ..commandline import words
 from ..train.tiny import save_tiny

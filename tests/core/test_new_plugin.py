@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from grpo_core.protocol.hookspecs import OFFER_HOOKS
-from grpo_kit.new_plugin import Kind, plugin_files
+from grpo_kit.scaffold.new_plugin import Kind, plugin_files
 
 from ..commandline import words
 from ..train.tiny import save_tiny

@@ -12,8 +12,8 @@ from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.figures.statistics import expected_differing, expected_mixed
 from grpo_core.figures.summary import Sampled, summarize
 from grpo_core.protocol.types import Group
-from grpo_kit.probe import probe_report, token_budget
-from grpo_kit.probe_report import Bin, Quantiles, Terms
+from grpo_kit.probing.probe import probe_report, token_budget
+from grpo_kit.probing.probe_report import Bin, Quantiles, Terms
 
 TERMS = Terms(parts=("form", "exact"), budget=16)
 OPEN = Terms(parts=("form", "exact"), budget=16, open_ended=True)

@@ -11,7 +11,7 @@ from grpo_core import Program, Rollout, Services, Task, TaskKey
 from grpo_core.programs import Case, CodeConfig, CodeEnvironment, Problem, same_value
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_env_parentheses.env import Parentheses
-from grpo_kit.syntax_mutants import syntax_mutants
+from grpo_kit.answers.syntax_mutants import syntax_mutants
 
 from .in_process import InProcess, run_program
 from .right_programs import right_programs

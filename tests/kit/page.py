@@ -7,7 +7,7 @@ from pathlib import Path
 
 import catalogue
 
-from grpo_kit.result import catalogue as known_checks
+from grpo_kit.run import catalogue as known_checks
 
 PATH = Path(__file__).parent / "README.md"
 
@@ -17,7 +17,7 @@ Surprises = dict[str, tuple[str, ...]]
 
 def table(entries: Iterable[catalogue.Entry], surprising: Surprises) -> str:
     """Return a table in Markdown: a row for each theme, and the totals."""
-    warnings = {name for name, check in known_checks().items() if check["severity"] == "warning"}
+    warnings = {name for name, check in known_checks().items() if check.severity == "warning"}
     rows: dict[str, list[int]] = {}
     for entry in entries:
         row = rows.setdefault(entry.theme, [0] * 5)

@@ -182,7 +182,7 @@ def failed_checks(entry: catalogue.Entry) -> dict[str, str]:
     A fault is asked only the checks that its entry names, an honest design all of them.
     """
     from grpo_core.testing import check_environment
-    from grpo_kit.result import catalogue as known_checks
+    from grpo_kit.run import catalogue as known_checks
 
     names = [check for check in entry.checks if check in known_checks()]
     if entry.checks and not names:  # a check that is still to be written

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_kit.result import catalogue as known_checks
+from grpo_kit.run import catalogue as known_checks
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -27,5 +27,7 @@ def test_random_faults_lose_nothing_or_name_a_way_on_that_works(count, seed):
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(found) == count
-    left_out = done.stderr.count("left out: ")  # where another user cannot enter the Python's folder
+    left_out = done.stderr.count(
+        "left out: "
+    )  # where another user cannot enter the Python's folder
     assert len({record["kind"] for record in found}) == 14 - left_out

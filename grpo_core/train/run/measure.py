@@ -1,7 +1,7 @@
 """Measure what a policy can do; train nothing.
 
 A run evaluates on held-out tasks, `grpo eval` measures several rollouts of some tasks at one or
-more levels, and `grpo env probe` samples training tasks for `grpo_kit.probe` to judge.
+more levels, and `grpo env probe` samples training tasks for `grpo_kit.probing.probe` to judge.
 """
 
 from __future__ import annotations

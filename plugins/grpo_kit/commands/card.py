@@ -32,7 +32,7 @@ from grpo_core.cli.output import (
     prints_to_stderr,
 )
 from grpo_core.cli.progress import progress_bar
-from grpo_kit.card_floors import measured
+from grpo_kit.probing.card_floors import measured
 
 app = typer.Typer()
 

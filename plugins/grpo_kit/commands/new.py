@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.cli.output import print_line
-from grpo_kit.new import Project, write_project
-from grpo_kit.new_plugin import write_plugin
+from grpo_kit.scaffold.new import Project, write_project
+from grpo_kit.scaffold.new_plugin import write_plugin
 
 app = typer.Typer()
 

@@ -22,8 +22,8 @@ from grpo_core.cli.run_config import environments
 from grpo_kit.commands.probe_table import print_report
 from grpo_kit.commands.shortcuts import TASKS as SHORTCUT_TASKS
 from grpo_kit.commands.shortcuts import refuse_model_options, search
-from grpo_kit.probe import cut_off_warnings, probe_report
-from grpo_kit.probe_report import ProbeReport, Terms
+from grpo_kit.probing.probe import cut_off_warnings, probe_report
+from grpo_kit.probing.probe_report import ProbeReport, Terms
 
 if TYPE_CHECKING:
     from grpo_core.api.training import Actor

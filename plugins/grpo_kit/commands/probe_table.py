@@ -9,7 +9,7 @@ from rich.table import Table
 
 from grpo_core.api.calls import PrintableConsole
 from grpo_core.cli.output import MESSAGE_LIMIT, print_line
-from grpo_kit.probe_report import Bin, LevelReport, ProbeReport, Quantiles
+from grpo_kit.probing.probe_report import Bin, LevelReport, ProbeReport, Quantiles
 
 _BAR_WIDTH = 8
 _BAR_HEIGHTS = "▁▂▃▄▅▆▇█"

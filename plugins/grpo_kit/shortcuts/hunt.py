@@ -14,7 +14,7 @@ from grpo_core import ConfigError, GrpoError, Task, TaskKey
 from grpo_core.api.calls import StopRequest
 from grpo_core.api.protocol import Split
 from grpo_core.api.verify import Verifier, size_of
-from grpo_kit.scripts import attempt_verdicts, join_turns
+from grpo_kit.dialogues.scripts import attempt_verdicts, join_turns
 from grpo_kit.shortcuts.asked import SeenPrompt
 from grpo_kit.shortcuts.mistakes import declared_mistakes, made_mistakes, offers_mutants
 from grpo_kit.shortcuts.shape import learn_shape

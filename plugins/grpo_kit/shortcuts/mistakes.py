@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core import Environment, Task
-from grpo_kit.sample import in_time
-from grpo_kit.scripts import join_turns
+from grpo_kit.dialogues.scripts import join_turns
 from grpo_kit.shortcuts.programs import are_programs
 from grpo_kit.shortcuts.shape import ReferenceShape
 from grpo_kit.shortcuts.strategy import Candidate
 from grpo_kit.shortcuts.syntax import mistaken_programs
+from grpo_kit.tasks.sample import in_time
 
 _SECONDS = 30.0
 """No further task is asked for its mutants after this time."""

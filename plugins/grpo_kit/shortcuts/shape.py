@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_core.words import common_prefix
-from grpo_kit.forms import AnswerForm, form_of
-from grpo_kit.scripts import join_turns, split_turns
+from grpo_kit.answers.forms import AnswerForm, form_of
+from grpo_kit.dialogues.scripts import join_turns, split_turns
 
 _FENCED = re.compile(
     r"(.*?)^(`{3,}|~{3,})([\w.+-]*)[^\n]*\n(.*?)\n?^\2\s*", re.DOTALL | re.MULTILINE

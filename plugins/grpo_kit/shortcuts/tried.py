@@ -9,7 +9,7 @@ from statistics import NormalDist, fmean, stdev
 from typing import Any
 
 from grpo_core.figures.statistics import wilson_interval
-from grpo_kit.scripts import split_turns
+from grpo_kit.dialogues.scripts import split_turns
 from grpo_kit.shortcuts.strategy import Candidate, Kind
 
 _CONFIDENCE = 0.95

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from grpo_kit.scripts import join_turns
+from grpo_kit.dialogues.scripts import join_turns
 from grpo_kit.shortcuts.asked import SeenPrompt
 from grpo_kit.shortcuts.constants import constantly
 from grpo_kit.shortcuts.shape import ReferenceShape

@@ -1,0 +1,1 @@
+"""Checks of dialogues, episodes, agents and tools, and what plays them."""

@@ -1,0 +1,1 @@
+"""What checks do in a second process, in other surroundings."""

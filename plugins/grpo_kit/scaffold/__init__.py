@@ -1,0 +1,1 @@
+"""Write the packages of new environments and plugins."""

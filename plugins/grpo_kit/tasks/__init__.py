@@ -1,0 +1,1 @@
+"""Checks of tasks, and the tasks that all checks share."""
