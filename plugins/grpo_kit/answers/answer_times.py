@@ -44,7 +44,7 @@ async def check_time(subject: Subject) -> str:
     high = seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))]
     slow = max(_SLOW_SECONDS, _SLOW_FACTOR * median)
     hostile = {
-        kind: await _confirmed_seconds(subject, subject.reply_variants(text)[-1], slow)
+        kind: await _confirmed_seconds(subject, subject.answers.reply_variants(text)[-1], slow)
         for kind, text in {**LARGE, **PATTERNS}.items()
     }
     kind, worst = max(hostile.items(), key=lambda item: item[1])

@@ -57,7 +57,8 @@ async def check_balance(subject: Subject) -> str:
     if any(len(split_turns(text)) > 1 for _, text in attempts):  # what all turns say is the answer
         texts, extracted = [text for _, text in attempts], [None] * count
     answers = Counter(
-        answer or subject.without_form(text) for text, answer in zip(texts, extracted, strict=True)
+        answer or subject.answers.without_form(text)
+        for text, answer in zip(texts, extracted, strict=True)
     )
     ((commonest, times),) = answers.most_common(1)
     summary = f"{shorten(commonest)} is the right answer of {times} of {count} tasks"
@@ -83,14 +84,16 @@ async def check_constant(subject: Subject) -> str:
             f"there are fewer than {MIN_TASKS_FOR_SHARE} tasks to try a constant answer on"
         )
     common = (
-        [reply for text in CONSTANTS for reply in subject.reply_variants(text)[-1:]]
+        [reply for text in CONSTANTS for reply in subject.answers.reply_variants(text)[-1:]]
         if not subject.services
         else []
     )
     if not subject.services:
-        common += [subject.reply_variants(word)[-1] for word in _quoted_in_all(subject)]
+        common += [subject.answers.reply_variants(word)[-1] for word in _quoted_in_all(subject)]
     constants = constant_answers((text for _, text in subject.answered), common)
-    if words := (subject.form.before + subject.form.after).strip():  # what all answers share
+    if words := (
+        subject.answers.form.before + subject.answers.form.after
+    ).strip():  # what all answers share
         constants = [*constants, words]
     references = {id(task): text for task, text in subject.answered}
     sample = [(task, references.get(id(task))) for task in subject.sample]
@@ -122,12 +125,12 @@ async def _promising(subject: Subject) -> list[str]:
     They are made of the characters that references have at each place, and of 0 and 9: a verifier
     may refuse little of what has the right form.
     """
-    bare = [subject.bare_answer(index) for index in range(len(subject.answered))]
+    bare = [subject.answers.bare_answer(index) for index in range(len(subject.answered))]
     answers = sorted({answer for answer in bare if answer})
     tasks = subject.sample[:MIN_TASKS_FOR_SHARE]
     if len(answers) < MIN_TASKS_FOR_SHARE or len(tasks) < MIN_TASKS_FOR_SHARE:
         return []
-    texts = [subject.reply_variants(answer)[-1] for answer in _of_the_same_form(answers)]
+    texts = [subject.answers.reply_variants(answer)[-1] for answer in _of_the_same_form(answers)]
     started, passing = time.monotonic(), list[str]()
     for start in range(0, len(texts), _AT_ONCE):
         if time.monotonic() - started > _FORMED_SECONDS:

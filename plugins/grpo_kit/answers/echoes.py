@@ -33,7 +33,7 @@ async def check_echo(subject: Subject) -> str:
     """Check that the prompt as an answer rarely passes or pays."""
     candidates: dict[str, list[Attempt]] = {}
     for task in subject.sample:
-        for number, text in enumerate(subject.reply_variants(prompt_text(task))):
+        for number, text in enumerate(subject.answers.reply_variants(prompt_text(task))):
             candidates.setdefault(
                 ("the prompt echoed", "the prompt in the form of an answer")[number], []
             ).append((task, text))

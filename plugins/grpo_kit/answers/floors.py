@@ -132,7 +132,10 @@ def _junk(subject: Subject) -> Iterator[tuple[str, str, Sequence[str]]]:
     words = {"the words of all references, in another order": shared} if shared else {}
     accounts = {"words of an account": _ACCOUNT, "a long account": f"{_ACCOUNT}\n" * _TIMES}
     for kind, text in {**JUNK, **accounts, **words}.items():
-        replies = [*subject.reply_variants(text), subject.frame.before + text + subject.frame.after]
+        replies = [
+            *subject.answers.reply_variants(text),
+            subject.answers.frame.before + text + subject.answers.frame.after,
+        ]
         yield kind, text, list(filter(None, dict.fromkeys(replies)))  # floor.empty: silence
     turns = min(subject.env.max_turns, _MOST_TURNS)
     if turns > 1 and not subject.has_agents:
@@ -148,8 +151,8 @@ def spoken(text: str) -> str:
 
 def _shared_words(subject: Subject) -> str:
     """Return the words that all references have, backwards and without marks; "" if few have."""
-    references = [re.findall(r"[^\W\d_]+", text) for text in subject.last_turns]
-    if len(set(subject.last_turns)) < MIN_TASKS_FOR_SHARE:
+    references = [re.findall(r"[^\W\d_]+", text) for text in subject.answers.last_turns]
+    if len(set(subject.answers.last_turns)) < MIN_TASKS_FOR_SHARE:
         return ""
     shared = set.intersection(*map(set, references))
     words = [word for word in dict.fromkeys(references[0]) if word in shared]
@@ -216,7 +219,7 @@ def earned_by(subject: Subject, verdict: Verdict, form_parts: frozenset[str]) ->
 
 def holds_form(subject: Subject, text: str) -> bool:
     """Return whether a text holds what stands before and after answers; False if nothing does."""
-    before, after = subject.form.before.strip(), subject.form.after.strip()
+    before, after = subject.answers.form.before.strip(), subject.answers.form.after.strip()
     return bool(before and after) and before in text and after in text
 
 

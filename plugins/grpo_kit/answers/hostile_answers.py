@@ -67,8 +67,8 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
     """
     count, tasks = 0, subject.tasks[: 1 if subject.services or subject.has_agents else 2]
     for kind, text in texts.items():
-        shared = subject.shared_form
-        replies = [*subject.reply_variants(text), shared.before + text + shared.after]
+        shared = subject.answers.shared_form
+        replies = [*subject.answers.reply_variants(text), shared.before + text + shared.after]
         if shared.before:
             replies = [*replies, shared.before + text]
         count += await subject.must_fail(
@@ -77,7 +77,7 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
                 (task, reply)
                 for task in tasks
                 for reply in dict.fromkeys(replies)
-                if not subject.commits_to_right(task, reply)
+                if not subject.answers.commits_to_right(task, reply)
             ],
             chunk_size=chunk_size,
         )
@@ -97,8 +97,8 @@ async def check_characters(subject: Subject) -> str:
             (task, changed)
             for index, (task, _) in enumerate(subject.answered[: subject.small_count])
             if not subject.env.open_ended and not _ASKS_FOR_FORMAT.search(prompt_text(task))
-            if (answer := subject.bare_answer(index)) and _PLACE.search(answer)
-            if (changed := subject.replace_answer(index, _PLACE.sub(r"{\1!s:}", answer)))
+            if (answer := subject.answers.bare_answer(index)) and _PLACE.search(answer)
+            if (changed := subject.answers.replace_answer(index, _PLACE.sub(r"{\1!s:}", answer)))
         ]
         await subject.must_fail("an answer as a format with the same result", attempts)
     return summary
@@ -120,8 +120,8 @@ async def check_digits(subject: Subject) -> str:
     attempts = [
         (task, changed)
         for index, (task, _) in enumerate(subject.answered[: 1 if subject.has_agents else _FEW])
-        for text in with_other_numbers(subject.bare_answer(index) or "")
-        if (changed := subject.replace_answer(index, text)) is not None
+        for text in with_other_numbers(subject.answers.bare_answer(index) or "")
+        if (changed := subject.answers.replace_answer(index, text)) is not None
     ]
     await subject.must_be_scored("an answer with other numbers", attempts)
     return f"{summary}; {len(attempts)} answers with other numbers get verdicts"
@@ -165,9 +165,9 @@ def _bursts_in_references(subject: Subject) -> list[Attempt]:
                 ):
                     attempts[text] = (task, text)
     for index, (task, _) in enumerate(subject.answered[:2]):
-        item = re.match(r"\W*\w+[^\w\n]{1,3}", subject.bare_answer(index) or "")
+        item = re.match(r"\W*\w+[^\w\n]{1,3}", subject.answers.bare_answer(index) or "")
         if item is not None:  # a row of the answer's own items, with an end that none has
-            row = subject.replace_answer(index, item[0] * _ROW + "!")
+            row = subject.answers.replace_answer(index, item[0] * _ROW + "!")
             if row is not None:
                 attempts[row] = (task, row)
     return list(attempts.values())
@@ -217,7 +217,7 @@ def _can_be_known(subject: Subject, canary: Task[Any], reference: str) -> bool:
 
     Others are secrets, such as expected values that are random, and pass by design.
     """
-    words = re.findall(r"\w+", subject.without_form(reference))
+    words = re.findall(r"\w+", subject.answers.without_form(reference))
     told = set(re.findall(r"\w+", prompt_text(canary)))
     with contextlib.suppress(Exception):  # the subject of task.made
         if prompt_text(subject.env.task(canary.key)) == prompt_text(canary):
@@ -266,7 +266,7 @@ async def check_judge(subject: Subject) -> str:
         "".join(f"{word} " for word in own_words(subject, task)[:_TOPIC_WORDS]) for task in tasks
     ]
     # in the form of an answer, and bare with words of the prompt: either may be asked for
-    form = subject.form
+    form = subject.answers.form
     for before, after in (([form.before] * len(tasks), form.after), (topics, "")):
         plain = await _judged(subject, tasks, [f"{words}{bad}{after}" for words in before])
         if plain.reward is None:

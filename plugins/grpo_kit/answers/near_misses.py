@@ -42,18 +42,18 @@ async def check_listed(subject: Subject) -> str:
     another name is no answer to it.
     """
     require_best_answer(subject)
-    references = list(dict.fromkeys(subject.last_turns))
+    references = list(dict.fromkeys(subject.answers.last_turns))
     programs = "sandbox" in subject.env.needs  # several programs in one block are one program
     bare_answers = {
         index: answer
         for index in range(len(subject.answered))
-        if not programs and (answer := subject.bare_answer(index)) and answer.strip()
+        if not programs and (answer := subject.answers.bare_answer(index)) and answer.strip()
     }
     if len(set(bare_answers.values()) | set(references)) < _LEAST_LISTED:
         raise NotCheckedError("fewer than 2 different answers are known; write reference()")
     lists: dict[str, list[Attempt]] = {}
     for index, (task, reference) in enumerate(subject.answered[: subject.small_count]):
-        own = subject.last_turns[index]
+        own = subject.answers.last_turns[index]
         others = [text for text in references if text != own][:_MAX_LISTED]
         if programs:
             others = [text for other in others if (text := _under_name_of(own, other)) != own]
@@ -100,7 +100,7 @@ def _listed(subject: Subject, index: int, texts: Sequence[str]) -> Iterator[tupl
     for separator in (" ", ", ", "\n"):
         bare = separator.join(texts)
         yield "all answers", bare
-        filled = subject.replace_answer(index, bare)
+        filled = subject.answers.replace_answer(index, bare)
         if filled is not None and filled != bare:
             yield "all answers in one form", filled
 
@@ -166,15 +166,19 @@ def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
     known = [
         (index, answer)
         for index in range(len(subject.answered))
-        if (answer := subject.bare_answer(index)) and answer.strip()
+        if (answer := subject.answers.bare_answer(index)) and answer.strip()
     ][: subject.small_count]
     attempts = {
         added: [
             (subject.answered[index][0], changed)
             for index, answer in known
             if not _same_number(subject, answer, f"{answer}{added}")
-            and (head := subject.split_answer(answer))
-            and (changed := subject.replace_answer(index, f"{head[0]}{head[1]}{added}{head[2]}"))
+            and (head := subject.answers.split_answer(answer))
+            and (
+                changed := subject.answers.replace_answer(
+                    index, f"{head[0]}{head[1]}{added}{head[2]}"
+                )
+            )
             is not None
         ]
         for added in (_SUFFIXES if subject.env.answer_at is None else _GLUED)
@@ -213,19 +217,19 @@ async def check_near(subject: Subject) -> str:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index in range(len(subject.answered)):
-        answer = subject.bare_answer(index)
+        answer = subject.answers.bare_answer(index)
         value = _parse_number(answer)
         candidates = {} if value is None else _near_numbers(value, subject.env.tolerance)
         if subject.env.answer_at is not None:  # before a number in a text, "-" is a dash
             candidates.pop(_NEGATED, None)
-        head, part, tail = subject.split_answer(answer or "")
+        head, part, tail = subject.answers.split_answer(answer or "")
         parts = near_texts(part, with_numbers=not subject.env.tolerance)
         near = {kind: f"{head}{text}{tail}" for kind, text in parts.items()}
         if len(split_turns(subject.answered[index][1])) > 1:  # the last of several words may be any
             near.pop(EXCHANGED, None)
         near |= not_as_asked(prompt_text(subject.answered[index][0]), answer or "")
         for kind, text in {**candidates, **near}.items():
-            changed = subject.replace_answer(index, text)
+            changed = subject.answers.replace_answer(index, text)
             if changed is not None and not _same_number(subject, answer or "", text):
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
     attempts = {

@@ -66,12 +66,12 @@ async def check_spelling(subject: Subject) -> str:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index, (task, _) in enumerate(subject.answered):
-        answer = subject.bare_answer(index)
-        head, part, tail = subject.split_answer(answer or "")
+        answer = subject.answers.bare_answer(index)
+        head, part, tail = subject.answers.split_answer(answer or "")
         for kind, text in misspellings(
             answer and part, exact=not subject.env.tolerance, whole=subject.env.answer_at is None
         ):
-            changed = subject.replace_answer(index, f"{head}{text}{tail}")
+            changed = subject.answers.replace_answer(index, f"{head}{text}{tail}")
             if changed is not None and changed != subject.answered[index][1]:
                 attempts.setdefault(kind, []).append((task, changed))
     attempts |= _as_in_prompt(subject)
@@ -96,7 +96,7 @@ async def check_spelling(subject: Subject) -> str:
 
 def _advice(subject: Subject, kind: str) -> str:
     """Return what to do where a misspelling passes, for a message."""
-    answers = [subject.bare_answer(index) or "" for index in range(len(subject.answered))]
+    answers = [subject.answers.bare_answer(index) or "" for index in range(len(subject.answered))]
     if any(map(_TYPED.match, answers)):
         advice = "read answers with parse_integer, parse_decimal or parse_json of "
         advice += "grpo_core.extract, and compare exactly"
@@ -119,7 +119,7 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
     known = [
         (index, task, answer)
         for index, (task, _) in enumerate(subject.answered)
-        if (answer := subject.bare_answer(index))
+        if (answer := subject.answers.bare_answer(index))
     ]
     prompts = [prompt_text(task) for _, task, _ in known]
     right = [*(answer for _, _, answer in known), *(text for _, text in subject.wide.answered)]
@@ -153,7 +153,7 @@ def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
                 is_asked_for = asked_for.get(kind, False) or _distinguishes(
                     subject, prompts[place], others, answer, text
                 )
-                reply = subject.replace_answer(index, text)
+                reply = subject.answers.replace_answer(index, text)
                 if text != answer and is_asked_for and reply is not None:
                     attempts.setdefault(kind, []).append((task, reply))
                     break

@@ -50,7 +50,7 @@ async def check_superset(subject: Subject) -> str:
     if subject.services:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[tuple[Attempt, Attempt]]] = {}
-    answers = [_parse(subject.bare_answer(index)) for index in range(len(subject.answered))]
+    answers = [_parse(subject.answers.bare_answer(index)) for index in range(len(subject.answered))]
     known = {item: None for answer in answers if answer for item in answer.items}
     for index, ((task, reference), answer) in enumerate(
         zip(subject.answered, answers, strict=True)
@@ -68,7 +68,7 @@ async def check_superset(subject: Subject) -> str:
                 continue
             orders = zip(_joined(answer, items), _joined(answer, items[::-1]), strict=True)
             for number, texts in enumerate(orders):
-                first, second = (subject.replace_answer(index, text) for text in texts)
+                first, second = (subject.answers.replace_answer(index, text) for text in texts)
                 if first is not None and second is not None:
                     attempts.setdefault(f"{source} as one answer {number}", []).append(
                         ((task, first), (task, second))
@@ -104,7 +104,7 @@ def _with_all_keys(
             continue
         whole = union | found
         texts = (json.dumps(whole), json.dumps(dict(reversed(list(whole.items())))))
-        first, second = (subject.replace_answer(index, text) for text in texts)
+        first, second = (subject.answers.replace_answer(index, text) for text in texts)
         if first is not None and second is not None:
             task = subject.answered[index][0]
             pairs.append(((task, first), (task, second)))
@@ -127,7 +127,9 @@ def _with_all_choices(
     for index, (key, _) in chosen.items():
         ways = ("".join(texts), "".join(texts[::-1])), (texts, texts[::-1])
         for number, both in enumerate(ways):
-            first, second = (subject.replace_answer(index, json.dumps({key: way})) for way in both)
+            first, second = (
+                subject.answers.replace_answer(index, json.dumps({key: way})) for way in both
+            )
             if first is not None and second is not None:
                 task = subject.answered[index][0]
                 kind = f"all choices of all answers in one {number}"

@@ -56,9 +56,9 @@ def _extremes(subject: Subject) -> list[Attempt]:
     attempts = list[Attempt]()
     count = 1 if subject.has_agents else min(_EXTREME_TASKS, subject.small_count)
     for index, (task, reference) in enumerate(subject.answered[:count]):
-        answer = subject.bare_answer(index) or subject.last_turns[index]
+        answer = subject.answers.bare_answer(index) or subject.answers.last_turns[index]
         for text in dict.fromkeys([backwards(answer), *with_other_numbers(answer)]):
-            changed = subject.replace_answer(index, text) or with_last_turn(reference, text)
+            changed = subject.answers.replace_answer(index, text) or with_last_turn(reference, text)
             attempts.append((task, changed))
     return attempts
 

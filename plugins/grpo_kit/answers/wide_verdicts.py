@@ -85,7 +85,7 @@ async def check_wide_reference(process: SecondProcess, subject: Subject) -> str:
             f"{len(bad)} of {len(references)} further references do not pass, such as "
             f"{shorten(text)} of {task.key}, which {describe_verdict(verdict)}"
         )
-    empty = subject.form.before + subject.form.after
+    empty = subject.answers.form.before + subject.answers.form.after
     blank = [
         (task, text)
         for (task, text), verdict in references

@@ -100,7 +100,7 @@ class AgentAccesses:
 
 def _variants(subject: Subject, texts: Sequence[str]) -> list[str]:
     """Return each text as a whole reply, and in the form of an answer."""
-    return [reply for text in texts for reply in subject.reply_variants(text)]
+    return [reply for text in texts for reply in subject.answers.reply_variants(text)]
 
 
 def _stopped(answer: Answer, at: int, *, hangs: bool) -> Answer:

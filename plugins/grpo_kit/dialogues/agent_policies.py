@@ -99,7 +99,7 @@ def _quoting(subject: Subject, index: int) -> Policies:
     known = {
         id(answered): answer
         for number, (answered, _) in enumerate(subject.answered)
-        if (answer := subject.bare_answer(number)) and answer.strip()
+        if (answer := subject.answers.bare_answer(number)) and answer.strip()
     }
     others = [answer for answer in known.values() if answer != known.get(id(task))]
     if id(task) not in known or not others:

@@ -152,7 +152,7 @@ def _check_answers(subject: Subject, seen: Sequence[_Seen]) -> None:
     if subject.env.answer_in_prompt:
         return
     answers = [
-        subject.bare_answer(index) or _longest_turn(subject.answered[index][1])
+        subject.answers.bare_answer(index) or _longest_turn(subject.answered[index][1])
         for index in range(len(seen))
     ]
     known = [

@@ -80,7 +80,7 @@ def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
     integers = {kind: str(number) for kind, number in INTEGERS.items()}
     kinds = {**PATTERNS, **integers, **LARGE, **NESTED, **NUMBERS, **CHARACTERS}
     tools = usable_tools(subject.env)
-    lead = split_turns(subject.form.before)[-1]
+    lead = split_turns(subject.answers.form.before)[-1]
     for kind, number in INTEGERS.items():
         for tool in tools:
             for call in tool.calls_with_number(number):
@@ -91,7 +91,7 @@ def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
     for kind, text in kinds.items():
         yield from _calls_with(kind, text, tools)
         yield kind, text
-        for variant in dict.fromkeys([*subject.reply_variants(text)[1:], lead + text]):
+        for variant in dict.fromkeys([*subject.answers.reply_variants(text)[1:], lead + text]):
             if variant != text:
                 yield f"{kind} in the form of an answer", split_turns(variant)[-1]
     for kind, text in {

@@ -64,7 +64,7 @@ def known_answers(subject: Subject) -> list[tuple[int, str]]:
     """
     if subject.env.answer_in_prompt:
         raise NotCheckedError("the environment declares answer_in_prompt = True")
-    bare = [subject.bare_answer(index) or "" for index in range(len(subject.answered))]
+    bare = [subject.answers.bare_answer(index) or "" for index in range(len(subject.answered))]
     command = whole_words(common_prefix(list(filter(None, bare))))  # as in "order "
     answers = [
         (index, answer)
@@ -109,7 +109,7 @@ async def check_secret(subject: Subject) -> str:
     require_dialogue(subject)
     answers, clock = known_answers(subject), PlayClock()
     words = [answer for _, answer in answers]
-    last_turns = [subject.last_turns[number] for number, _ in answers]
+    last_turns = [subject.answers.last_turns[number] for number, _ in answers]
     wrong: Mapping[str, Sequence[str]] = {
         "a wrong answer": [*words[1:], words[0]],
         "the last turn of another reference": [*last_turns[1:], last_turns[0]],
@@ -231,7 +231,7 @@ def _parrot(subject: Subject, task: Task[Any], kind: str) -> Player:
     echo = echoing(task)
     if kind == "an echo of each reply":
         return echo
-    return lambda messages: split_turns(subject.reply_variants(str(echo(messages)))[-1])[-1]
+    return lambda messages: split_turns(subject.answers.reply_variants(str(echo(messages)))[-1])[-1]
 
 
 async def _check_praise(subject: Subject) -> None:

@@ -2,8 +2,8 @@
 
 `python -m grpo_kit.process.observer PARENT_PID` is this process, started in other surroundings:
 with another PYTHONHASHSEED, date, home folder and so on. It reads a request and writes its
-report, both as JSON. An audit hook records what the verifier does with the network, with programs, files and
-with the policy's text; at the end the process counts what was left behind.
+report, both as JSON. An audit hook records what the verifier does with the network, with programs,
+files and with the policy's text; at the end the process counts what was left behind.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def make_request(subject: Subject, spec: Spec | None) -> dict[str, Any]:
         "calls": addressed(_executable_calls(subject)),
         "executable": addressed(_executable_texts(subject)),
         "wide": addressed(wide),
-        "form": [subject.form.before, subject.form.after],
+        "form": [subject.answers.form.before, subject.answers.form.after],
         "recorded": recorded,
         "agents": None,
     }
@@ -73,7 +73,7 @@ async def _recorded(
     """
     if not subject.has_agents or not attempts:
         return []
-    form = subject.form
+    form = subject.answers.form
     unseen = (attempts[0][0], f"{form.before}{UNSEEN}{form.after}")
     played = [(task, text, await subject.rollout(task, text)) for task, text in (*attempts, unseen)]
     clock = PlayClock(_FURTHER_SECONDS)
@@ -100,12 +100,16 @@ def _executable_texts(subject: Subject) -> list[Attempt]:
     """Return attempts that are code; those for agents are said in runs of their own."""
     if subject.services or subject.has_agents:
         return []
-    shared = common_prefix(subject.last_turns) if len(set(subject.last_turns)) > 2 else ""
+    shared = (
+        common_prefix(subject.answers.last_turns)
+        if len(set(subject.answers.last_turns)) > 2
+        else ""
+    )
     alone = [
         (task, reply)
         for task in subject.tasks[:2]
         for text in EXECUTABLE
-        for reply in dict.fromkeys([*subject.reply_variants(text), f"{shared}{text}"])
+        for reply in dict.fromkeys([*subject.answers.reply_variants(text), f"{shared}{text}"])
     ]
     # a verifier may look at the beginning before it executes the rest
     behind = [
@@ -147,7 +151,7 @@ def compared_tasks(subject: Subject) -> list[Task[Any]]:
 def wide_attempts(subject: Subject) -> list[tuple[str, Attempt]]:
     """Return attempts at the wide sample with their kind: "reference", "other" or "empty"."""
     answered = subject.wide.answered
-    empty = subject.form.before + subject.form.after
+    empty = subject.answers.form.before + subject.answers.form.after
     attempts, characters = list[tuple[str, Attempt]](), 0
     for index, (task, text) in enumerate(answered):
         other = answered[(index + 1) % len(answered)][1]

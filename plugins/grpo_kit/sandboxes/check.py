@@ -23,7 +23,7 @@ from grpo_kit.sandboxes.programs import (
     SEARCH_LIMITS,
     UNDISTURBED,
     VALUES,
-    Check,
+    ProgramCheck,
 )
 from grpo_kit.sandboxes.session_sockets import check_session_sockets
 from grpo_kit.sandboxes.sessions import check_sessions
@@ -127,7 +127,7 @@ async def _check_values(sandbox: Sandbox) -> CheckResult:
     )
 
 
-async def _check_hostile_program(sandbox: Sandbox, check: Check) -> CheckResult:
+async def _check_hostile_program(sandbox: Sandbox, check: ProgramCheck) -> CheckResult:
     """Run a hostile program, and an honest one after it."""
     (outcome,), (after,) = await sandbox.run([Program(check.source, "f", [(1,)], LIMITS), HONEST])
     value = "" if outcome.value is None else repr(outcome.value)[:60]

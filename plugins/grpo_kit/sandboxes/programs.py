@@ -57,7 +57,7 @@ VALUES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ProgramCheck:
     """A hostile program and the outcome that a good sandbox gives."""
 
     name: str
@@ -83,8 +83,8 @@ def _returns(value: object) -> Callable[[Outcome], bool]:
     return lambda outcome: outcome.status == "ok" and outcome.value == value
 
 
-CHECKS: Sequence[Check] = tuple(
-    Check(name, SOURCES[name], is_contained, expectation)
+CHECKS: Sequence[ProgramCheck] = tuple(
+    ProgramCheck(name, SOURCES[name], is_contained, expectation)
     for name, is_contained, expectation in (
         ("CPU time", _ends("timeout_cpu"), "end at the limit of CPU time"),
         ("wall clock", _ends("timeout_wall"), "end at the deadline"),

@@ -86,9 +86,9 @@ def _known_answers(subject: Subject) -> Sequence[tuple[Task[Any], str]]:
     known = [
         (task, answer)
         for index, (task, _) in enumerate(subject.answered)
-        if (answer := subject.bare_answer(index)) and answer.strip()
+        if (answer := subject.answers.bare_answer(index)) and answer.strip()
     ]
-    before, after = subject.form.before, subject.form.after
+    before, after = subject.answers.form.before, subject.answers.form.after
     if not known or not (before or after):
         return known
     seen = {task.key for task, _ in known}
@@ -122,7 +122,7 @@ async def _case_is_ignored(subject: Subject, known: Sequence[tuple[Task[Any], st
     for index, (task, _) in enumerate(subject.answered):
         answer = answers.get(id(task), "")
         found = re.search(re.escape(answer), prompt_text(task), re.IGNORECASE) if answer else None
-        text = subject.replace_answer(index, found[0]) if found else None
+        text = subject.answers.replace_answer(index, found[0]) if found else None
         if text is not None and found is not None and found[0] != answer:
             attempts.append((task, text))
     if not attempts:

@@ -23,9 +23,9 @@ _MINORITY = 0.5
 
 def blank_references(subject: Subject) -> list[Attempt]:
     """Return the tasks whose reference of one turn has no answer in it, with the reference."""
-    texts = subject.last_turns
+    texts = subject.answers.last_turns
     in_tags = tagged_parts(texts) or texts
-    form = (subject.form.before + subject.form.after).strip()
+    form = (subject.answers.form.before + subject.answers.form.after).strip()
     verdicts = subject.reference_verdicts or [Verdict()] * len(texts)
     return [
         attempt
@@ -75,11 +75,11 @@ def _truths(subject: Subject) -> Iterator[tuple[Attempt, str]]:
     for index, attempt in enumerate(subject.answered):
         if len(split_turns(attempt[1])) == 1:
             seen.add(attempt[0].key)
-            answer = subject.bare_answer(index) or subject.without_form(attempt[1])
+            answer = subject.answers.bare_answer(index) or subject.answers.without_form(attempt[1])
             yield attempt, answer.strip()
     for attempt in subject.wide.answered:
         if attempt[0].key not in seen:
-            yield attempt, subject.without_form(attempt[1]).strip()
+            yield attempt, subject.answers.without_form(attempt[1]).strip()
 
 
 def _is_named(answer: str, attempt: Attempt) -> bool:
