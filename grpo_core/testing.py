@@ -21,8 +21,9 @@ from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program, Sandbox
 from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
-from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.episodes.conversation import StatelessConversations
+from grpo_core.verify.episodes.playing import Played, play, turns_of
 from grpo_core.verify.examining import (
     CheckResult,
     Examination,
@@ -31,10 +32,9 @@ from grpo_core.verify.examining import (
     load_checks,
     shown_status,
 )
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.local import LocalExecutor
-from grpo_core.verify.playing import Played, play, turns_of
 from grpo_core.verify.sources import Sources
+from grpo_core.verify.workers.hosts import Placement
+from grpo_core.verify.workers.local import LocalExecutor
 
 __all__ = [
     "CheckResult",

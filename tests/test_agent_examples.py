@@ -13,7 +13,7 @@ from grpo_core.config.settings import EndpointConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 

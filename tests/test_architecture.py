@@ -107,7 +107,7 @@ PUBLIC_MODULES = {
     "grpo_core.engine.models.chat",  # chat templates
     "grpo_core.engine.models.loading",  # what libraries raise while they load a model
     "grpo_core.engine.models.pieces",  # tokens of pieces of a text, and texts of drawn tokens
-    "grpo_core.verify.local",  # the far end of an executor
+    "grpo_core.verify.workers.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
     "grpo_core.calls.folders",  # its folder, removed whatever is in it
     "grpo_core.calls.private_folder",  # and made so that no other user can enter it

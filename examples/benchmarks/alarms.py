@@ -34,7 +34,7 @@ from grpo_core import Environment, Rollout, Services, TaskKey
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
-from grpo_core.verify.playing import turns_of
+from grpo_core.verify.episodes.playing import turns_of
 
 HERE = Path(__file__).absolute().parent
 WARM_STEPS, STEPS, HONEST_STEPS = 200, 50, 100

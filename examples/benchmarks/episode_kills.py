@@ -28,10 +28,10 @@ from pathlib import Path
 from grpo_core import TaskKey
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
 from grpo_core.verify.sources import Sources
 
-WORKER = "grpo_core.verify.worker"
+WORKER = "grpo_core.verify.workers.worker"
 LABEL = "grpo.sandbox"
 SECONDS_BETWEEN_KILLS = 1.0
 TRAINER_SHARE = 0.03

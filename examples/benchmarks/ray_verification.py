@@ -28,9 +28,9 @@ from raylets import two_raylets
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict, build_config
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.executor import EnvironmentToVerify, Executor
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.local import LocalExecutor
 from grpo_core.verify.sources import Sources
+from grpo_core.verify.workers.hosts import Placement
+from grpo_core.verify.workers.local import LocalExecutor
 from grpo_ray.config import RayConfig
 from grpo_ray.executor import RayExecutor
 from grpo_ray.place import RayPlace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grpo_core.verify.agent_run import CUT_OFF, RETURNED, AgentRun
-from grpo_core.verify.agent_scripts import (
+from grpo_core.verify.agents.agent_run import CUT_OFF, RETURNED, AgentRun
+from grpo_core.verify.agents.agent_scripts import (
     Answer,
     Asked,
     Refusal,
@@ -13,29 +13,28 @@ from grpo_core.verify.agent_scripts import (
     run_script,
     without_prompt,
 )
-from grpo_core.verify.agent_turns import AgentTurns
-from grpo_core.verify.agents import AgentConversation, check_agent_request
+from grpo_core.verify.agents.agent_turns import AgentTurns
+from grpo_core.verify.agents.agents import AgentConversation, check_agent_request
+from grpo_core.verify.agents.sent_back import with_thoughts
 from grpo_core.verify.card import Card, make_card
-from grpo_core.verify.checks import (
-    NOT_TEXT,
-    BrokenContractError,
-    check_reference,
-    check_task,
-    check_verdict,
-    described_tools,
-    offered_tools,
-    reweigh,
-    size_of,
-)
-from grpo_core.verify.conversation import (
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.episodes.conversation import (
     Conversation,
     Conversations,
     PlainConversation,
     check_replayable,
     compare_messages,
 )
-from grpo_core.verify.engine import Verifier
-from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.episodes.isolated import IsolatedReplies
+from grpo_core.verify.episodes.playing import (
+    Played,
+    Player,
+    Transcript,
+    answer_agent,
+    play,
+    scripted,
+    turns_of,
+)
 from grpo_core.verify.examining import (
     CheckResult,
     Checks,
@@ -46,21 +45,22 @@ from grpo_core.verify.examining import (
     shown_status,
 )
 from grpo_core.verify.held_out import EvalSet, eval_sets
-from grpo_core.verify.hosts import boot_message, verdict_needs
-from grpo_core.verify.isolated import IsolatedReplies
-from grpo_core.verify.judging import ReplayError
-from grpo_core.verify.playing import (
-    Played,
-    Player,
-    Transcript,
-    answer_agent,
-    play,
-    scripted,
-    turns_of,
+from grpo_core.verify.judge.checks import (
+    NOT_TEXT,
+    BrokenContractError,
+    check_reference,
+    check_task,
+    check_verdict,
+    described_tools,
+    offered_tools,
+    reweigh,
+    size_of,
 )
-from grpo_core.verify.sent_back import with_thoughts
+from grpo_core.verify.judge.error_rate import ErrorRate
+from grpo_core.verify.judge.judging import ReplayError
 from grpo_core.verify.sources import Source, Sources
-from grpo_core.verify.worker import die_with_parent, resident_mb
+from grpo_core.verify.workers.hosts import boot_message, verdict_needs
+from grpo_core.verify.workers.worker import die_with_parent, resident_mb
 
 __all__ = [
     "CheckResult",

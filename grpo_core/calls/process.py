@@ -38,7 +38,7 @@ from grpo_core.calls.wire import (
 
 _COMMAND = (
     *(sys.executable, "-P", "-X", "faulthandler"),
-    *("-m", "grpo_core.verify.worker", PARENT_PID),
+    *("-m", "grpo_core.verify.workers.worker", PARENT_PID),
 )
 _CLOSE_SECONDS = 1.0
 """How long a worker may take to close its environment."""
@@ -49,7 +49,7 @@ _WAKE_MILLISECONDS = 500
 
 
 class WorkerProcess:
-    """Runs one `python -m grpo_core.verify.worker` with a temporary folder of its own.
+    """Runs one `python -m grpo_core.verify.workers.worker` with a temporary folder of its own.
 
     Args:
         further_variables: names of environment variables that the worker inherits besides the

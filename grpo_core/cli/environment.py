@@ -13,8 +13,8 @@ from grpo_core.cli.run_config import read_config
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, Script, Split, Task, TaskKey, Verdict
-from grpo_core.verify.checks import size_of
-from grpo_core.verify.playing import turns_of
+from grpo_core.verify.episodes.playing import turns_of
+from grpo_core.verify.judge.checks import size_of
 from grpo_core.verify.sources import Sources
 
 Name = Annotated[

@@ -2,7 +2,8 @@
 
 A plugin offers one by the hook `grpo_executors`: its target is called with its settings and
 returns an `Executor`. Everything that travels is JSON, and the place derives each task from its
-key. `grpo_core.verify.local.LocalExecutor`, the default, also serves as the far end of others.
+key. The default, `LocalExecutor` of `grpo_core.verify.workers.local`, also serves as the far end
+of others.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class EnvironmentToVerify:
     """Whether a verdict depends on earlier ones, so that only one place may be opened."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions that decide verdicts, by name: of Python, grpo-core and the environment's package.
-    A place with others must not be used (`grpo_core.verify.local.versions_that_differ`)."""
+    A place with others must not be used (`grpo_core.verify.workers.local.versions_that_differ`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the description as JSON data."""

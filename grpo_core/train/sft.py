@@ -29,7 +29,7 @@ from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Clock, Rows
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
 from grpo_core.verify.sources import Sources
 from grpo_core.words import joined
 

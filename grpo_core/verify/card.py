@@ -17,7 +17,7 @@ from grpo_core.figures.floors import Floor
 from grpo_core.plugins.host import Plugin
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Message, Split, TaskKey
-from grpo_core.verify.checks import described_tools, size_of
+from grpo_core.verify.judge.checks import described_tools, size_of
 from grpo_core.verify.sources import Source
 
 FLAGS = (

@@ -19,17 +19,8 @@ from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify.agents import AgentConversation
-from grpo_core.verify.blame import AnswerBlame, check_declaration
-from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.checks import (
-    check_audit,
-    check_cheats,
-    check_reference,
-    check_reply,
-    reweigh,
-)
-from grpo_core.verify.conversation import (
+from grpo_core.verify.agents.agents import AgentConversation
+from grpo_core.verify.episodes.conversation import (
     Conversation,
     EpisodeConversation,
     LiveEpisode,
@@ -37,7 +28,23 @@ from grpo_core.verify.conversation import (
     PlainConversation,
     replayed,
 )
-from grpo_core.verify.hosts import (
+from grpo_core.verify.judge.blame import AnswerBlame, check_declaration
+from grpo_core.verify.judge.cache import VerdictCache
+from grpo_core.verify.judge.checks import (
+    check_audit,
+    check_cheats,
+    check_reference,
+    check_reply,
+    reweigh,
+)
+from grpo_core.verify.judge.judging import (
+    Ask,
+    GroupJudging,
+    RolloutJudging,
+    VerifyStats,
+    describe_failure,
+)
+from grpo_core.verify.workers.hosts import (
     Host,
     PlaceHost,
     Placement,
@@ -45,14 +52,7 @@ from grpo_core.verify.hosts import (
     create_agent_host,
     create_host,
 )
-from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.judging import (
-    Ask,
-    GroupJudging,
-    RolloutJudging,
-    VerifyStats,
-    describe_failure,
-)
+from grpo_core.verify.workers.inline import InlineHost
 
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from grpo_core.protocol.types import TaskKey
-from grpo_core.verify.checks import size_of
+from grpo_core.verify.judge.checks import size_of
 from grpo_core.verify.sources import Source
 
 

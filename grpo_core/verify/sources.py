@@ -23,11 +23,11 @@ from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.local import LocalExecutor
+from grpo_core.verify.episodes.conversation import Conversation
+from grpo_core.verify.judge.cache import VerdictCache
+from grpo_core.verify.workers.hosts import Placement
+from grpo_core.verify.workers.local import LocalExecutor
 
 LOCAL = "local"
 """The name of the executor that verifies on this machine."""

@@ -8,13 +8,13 @@ import platform
 
 from grpo_core import GrpoError
 from grpo_core.protocol.executor import EnvironmentToVerify, Place
-from grpo_core.verify.local import LocalExecutor, answer_json, versions_that_differ
+from grpo_core.verify.workers.local import LocalExecutor, answer_json, versions_that_differ
 
 
 class Verification:
     """Verify for one environment, with worker processes, sandboxes and judges of its own.
 
-    Deadlines are kept here, by `grpo_core.verify.local`. Ray makes an actor of it.
+    Deadlines are kept here, by `grpo_core.verify.workers.local`. Ray makes an actor of it.
     """
 
     def __init__(self, description: str) -> None:
@@ -65,6 +65,6 @@ def node_name() -> str:
 def node_versions() -> str:
     """Return the versions of Python and grpo-core in this process, as a text for `grpo doctor`."""
     from grpo_core import Spec
-    from grpo_core.verify.local import versions_here
+    from grpo_core.verify.workers.local import versions_here
 
     return ", ".join(f"{name} {text}" for name, text in versions_here(Spec("", "")).items())

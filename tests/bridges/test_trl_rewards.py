@@ -12,7 +12,7 @@ from grpo_core import Environment, Message, Rollout, Task, Verdict
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.rollout.tasks import draw_number
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
 from grpo_trl import dataset, opened, reward_functions, task_keys
 
 from ..sandbox.engines import missing

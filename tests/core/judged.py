@@ -12,9 +12,9 @@ from processes import workers_below
 
 from grpo_core import Environment, Rollout, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.judging import VerifyStats
+from grpo_core.verify.judge.cache import VerdictCache
+from grpo_core.verify.judge.judging import VerifyStats
 
 TRAINER = """
 import asyncio, importlib, sys

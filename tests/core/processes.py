@@ -21,7 +21,7 @@ def workers_below(process: int) -> list[int]:
 def _is_worker(command: str) -> bool:
     program = command.partition(" ")[0]
     above = "reaper.py" in command or program.endswith("bwrap")
-    return "-m grpo_core.verify.worker" in command and not above
+    return "-m grpo_core.verify.workers.worker" in command and not above
 
 
 def running_with(argument: object) -> list[str]:

@@ -16,10 +16,10 @@ from grpo_core import AgentEnvironment, ConfigError, Services, TaskKey
 from grpo_core.config.settings import EndpointConfig, VerifyConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
-from grpo_core.verify.agent_scripts import run_script
-from grpo_core.verify.agents import AgentConversation
+from grpo_core.verify.agents.agent_scripts import run_script
+from grpo_core.verify.agents.agents import AgentConversation
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import Played, play
+from grpo_core.verify.episodes.playing import Played, play
 
 
 def run(

@@ -24,8 +24,8 @@ from grpo_core import (
 )
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.judge.cache import VerdictCache
 from grpo_core.verify.sources import Sources
 
 KEY = TaskKey("counting", "train", 0)

@@ -11,8 +11,8 @@ import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict, current_call
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
-from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.judge.cache import VerdictCache
 
 
 async def waits(*, stopped: float, working: float) -> str:

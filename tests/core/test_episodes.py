@@ -32,12 +32,12 @@ from grpo_core.config.settings import SandboxConfig, VerifyConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
-from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.local import LocalExecutor, answer_json
-from grpo_core.verify.playing import Played, play
+from grpo_core.verify.episodes.conversation import Conversation
+from grpo_core.verify.episodes.playing import Played, play
+from grpo_core.verify.judge.cache import VerdictCache
+from grpo_core.verify.workers.hosts import Placement
+from grpo_core.verify.workers.local import LocalExecutor, answer_json
 
 NUMBERS = [TaskKey("games", "train", index) for index in range(4)]
 

@@ -20,9 +20,9 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Executor, Request
 from grpo_core.runs.trust import risky_settings
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.local import LocalExecutor
 from grpo_core.verify.sources import Sources
+from grpo_core.verify.workers.hosts import Placement
+from grpo_core.verify.workers.local import LocalExecutor
 
 from .distributions import grpo, install
 from .echo import Echo

@@ -13,11 +13,11 @@ from bases import PlainSum
 from grpo_core import Environment, GrpoError, Message, Rollout, Services, Task, TaskKey
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.testing import FakeJudge, check_environment
-from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.episodes.conversation import StatelessConversations
+from grpo_core.verify.episodes.isolated import IsolatedReplies
+from grpo_core.verify.episodes.playing import play
 from grpo_core.verify.examining import CheckResult
-from grpo_core.verify.isolated import IsolatedReplies
-from grpo_core.verify.playing import play
 from grpo_kit.dialogues.scripts import join_turns, split_turns
 from grpo_kit.dialogues.tool_calls import described_tools
 from grpo_kit.run import catalogue

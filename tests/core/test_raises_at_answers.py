@@ -10,10 +10,10 @@ import raising_envs as raising
 
 from grpo_core import ConfigError, Environment, RunStoppedError, Verdict
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.error_rate import check_raised
-from grpo_core.verify.judging import VerifyStats
+from grpo_core.verify.judge.cache import VerdictCache
+from grpo_core.verify.judge.error_rate import check_raised
+from grpo_core.verify.judge.judging import VerifyStats
 
 
 def judge(

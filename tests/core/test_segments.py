@@ -16,7 +16,7 @@ from grpo_core.protocol.types import Segment
 from grpo_core.runs.folder import RunFolder, write_attempts
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.saved_rollouts import saved_rollout
-from grpo_core.verify.cache import verdict_key
+from grpo_core.verify.judge.cache import verdict_key
 
 TASK = Task(TaskKey("agents", "train", 3), "?", None)
 SAID = (Message("assistant", "so"), Message("user", "and?"), Message("assistant", "done"))

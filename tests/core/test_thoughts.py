@@ -17,8 +17,8 @@ from grpo_core.protocol.thoughts import DEFAULT_TAGS, split_thoughts
 from grpo_core.runs.attempts import Fields, attempt_line, group_line
 from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.runs.saved_rollouts import saved_rollout
-from grpo_core.verify.checks import BrokenContractError, check_reply, check_verdict
-from grpo_core.verify.sent_back import is_sent_back, with_thoughts
+from grpo_core.verify.agents.sent_back import is_sent_back, with_thoughts
+from grpo_core.verify.judge.checks import BrokenContractError, check_reply, check_verdict
 from grpo_report.inspect_log import samples_of
 from grpo_report.terminal.texts import group_text
 

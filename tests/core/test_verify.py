@@ -29,8 +29,8 @@ from grpo_core import (
 )
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.error_rate import ErrorRate
-from grpo_core.verify.judging import VerifyStats
+from grpo_core.verify.judge.error_rate import ErrorRate
+from grpo_core.verify.judge.judging import VerifyStats
 
 
 def judge_one(env: Environment[Any], answer: str, **settings: Any) -> Verdict:

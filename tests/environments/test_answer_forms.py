@@ -16,7 +16,7 @@ from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.testing import FakeJudge
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
 from grpo_env_besiege.env import Car
 from grpo_env_fillin.env import FillIn, FillInConfig
 from grpo_env_fizzbuzz.env import FizzBuzz

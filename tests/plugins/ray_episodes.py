@@ -15,8 +15,8 @@ import guessing_games as games
 from grpo_core import Message, Rollout, Spec, TaskKey
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.hosts import Placement
-from grpo_core.verify.playing import play
+from grpo_core.verify.episodes.playing import play
+from grpo_core.verify.workers.hosts import Placement
 from grpo_ray.config import RayConfig
 from grpo_ray.executor import RayExecutor
 

@@ -14,7 +14,7 @@ from grpo_core.config.settings import EndpointConfig, VerifyConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import Played, play
+from grpo_core.verify.episodes.playing import Played, play
 
 from .test_backends import backend as backend
 from .test_backends import marked as marked

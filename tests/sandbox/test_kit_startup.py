@@ -11,8 +11,8 @@ from grpo_core import Services, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.episodes.playing import play
 from grpo_core.verify.examining import CheckResult
-from grpo_core.verify.playing import play
 from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend

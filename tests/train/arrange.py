@@ -25,7 +25,7 @@ from grpo_core.train.rollout.attempt import start_attempts
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.dialogue import Dialogues
 from grpo_core.train.update import updater
-from grpo_core.verify.conversation import Conversations
+from grpo_core.verify.episodes.conversation import Conversations
 
 from .tiny import tiny_model, tiny_tokenizer
 

@@ -27,8 +27,8 @@ from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.rollout.budget import Budget
-from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.episodes.conversation import StatelessConversations
 
 from .arrange import rolled_out, tiny_policy
 from .tiny import save_tiny

@@ -19,7 +19,7 @@ from grpo_core.engine.policy.engine import Engine
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message, Task, TaskKey
 from grpo_core.train.rollout.budget import Budget
-from grpo_core.verify.conversation import StatelessConversations
+from grpo_core.verify.episodes.conversation import StatelessConversations
 
 from ..commandline import words
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy

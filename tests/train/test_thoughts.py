@@ -29,7 +29,7 @@ from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws
 from grpo_core.train.trainer import Trainer
-from grpo_core.verify.conversation import StatelessConversations
+from grpo_core.verify.episodes.conversation import StatelessConversations
 
 from .arrange import rolled_out
 from .real_templates import TEMPLATES

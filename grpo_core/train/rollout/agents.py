@@ -13,8 +13,8 @@ from grpo_core.protocol.types import Rollout, Task
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws
-from grpo_core.verify.agents import AgentConversation, AgentResult
-from grpo_core.verify.conversation import Conversation
+from grpo_core.verify.agents.agents import AgentConversation, AgentResult
+from grpo_core.verify.episodes.conversation import Conversation
 
 
 class AgentAttempt:

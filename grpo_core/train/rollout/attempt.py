@@ -14,7 +14,7 @@ from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.draws import Draws
-from grpo_core.verify.playing import Transcript
+from grpo_core.verify.episodes.playing import Transcript
 
 
 def start_attempts(

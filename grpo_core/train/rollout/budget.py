@@ -11,7 +11,7 @@ from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.verify.checks import offered_tools
+from grpo_core.verify.judge.checks import offered_tools
 
 
 @dataclass(frozen=True, slots=True)

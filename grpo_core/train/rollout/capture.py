@@ -41,8 +41,8 @@ from grpo_core.train.rollout.completions import (
     sampling_params,
 )
 from grpo_core.train.rollout.draws import Draws
-from grpo_core.verify.agents import check_agent_request
-from grpo_core.verify.sent_back import is_sent_back
+from grpo_core.verify.agents.agents import check_agent_request
+from grpo_core.verify.agents.sent_back import is_sent_back
 
 
 @dataclass(frozen=True, slots=True)

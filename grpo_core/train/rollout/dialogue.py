@@ -16,7 +16,7 @@ from grpo_core.protocol.types import Task
 from grpo_core.train.rollout.agents import AgentAttempt
 from grpo_core.train.rollout.attempt import Attempt
 from grpo_core.train.rollout.capture import Drawing
-from grpo_core.verify.conversation import Conversations
+from grpo_core.verify.episodes.conversation import Conversations
 
 
 class Dialogues:

@@ -18,7 +18,7 @@ from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.train.rollout.askable import Askable
 from grpo_core.train.rollout.curriculum import Curriculum
 from grpo_core.train.rollout.skips import Skips
-from grpo_core.verify.checks import size_of
+from grpo_core.verify.judge.checks import size_of
 from grpo_core.verify.sources import Source, Sources
 from grpo_core.words.unasked import Unasked, name_unasked
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.events import BatchCollected, EvaluationEnded, Event, StepEnded
 from grpo_core.runs.folder import RunFolder
-from grpo_core.verify.error_rate import ErrorRate, check_raised
+from grpo_core.verify.judge.error_rate import ErrorRate, check_raised
 
 
 class ErrorLimits:

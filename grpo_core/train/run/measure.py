@@ -23,8 +23,8 @@ from grpo_core.train.rollout.tasks import counted_sources, train_keys
 from grpo_core.train.run.metrics import group_metrics, unasked_metrics
 from grpo_core.train.run.references import check_references
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
-from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys, eval_sets
+from grpo_core.verify.judge.checks import size_of
 from grpo_core.words import last_text
 from grpo_core.words.unasked import Unasked, name_unasked
 

@@ -19,7 +19,7 @@ from grpo_core.protocol.ties import same_reward
 from grpo_core.protocol.types import Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.train.actor import Actor
 from grpo_core.train.run.services import kept_random_states
-from grpo_core.verify.playing import play, turns_of
+from grpo_core.verify.episodes.playing import play, turns_of
 from grpo_core.words import fit
 
 _TASKS = 4

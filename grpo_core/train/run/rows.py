@@ -18,8 +18,8 @@ from grpo_core.train.rollout.tasks import epoch_order
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.services import kept_random_states
-from grpo_core.verify.checks import size_of
 from grpo_core.verify.held_out import eval_keys
+from grpo_core.verify.judge.checks import size_of
 from grpo_core.verify.sources import Source
 from grpo_core.words import normalized_prompt, normalized_text
 from grpo_core.words.unasked import NAMED, Unasked, name_unasked

@@ -23,8 +23,8 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.thoughts import DEFAULT_TAGS
 from grpo_core.protocol.tool_calls import sendable_calls, text_beside_calls
 from grpo_core.protocol.types import Finish, Message, Rollout, Task
-from grpo_core.verify.agents import AgentConversation
-from grpo_core.verify.sent_back import with_thoughts
+from grpo_core.verify.agents.agents import AgentConversation
+from grpo_core.verify.agents.sent_back import with_thoughts
 
 Answer = Callable[[CompletionRequest, Sequence[Message]], Awaitable[str | None]]
 """Returns what the policy says to a request, whose messages are given without the task's prompt;

@@ -6,7 +6,7 @@ import math
 import os
 import time
 
-from grpo_core.verify.checks import BrokenContractError
+from grpo_core.verify.judge.checks import BrokenContractError
 
 CPU_LIMIT = "CPU limit"
 """The kind of the failure of a verifier that does not end."""

@@ -33,9 +33,9 @@ from grpo_core.calls.wire import (
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.checks import BrokenContractError, check_task, check_verdict
-from grpo_core.verify.derive import task_with_prompt
-from grpo_core.verify.episodes import OpenEpisodes
+from grpo_core.verify.episodes.episodes import OpenEpisodes
+from grpo_core.verify.judge.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.verify.judge.derive import task_with_prompt
 
 _CACHED_TASKS = 64
 _PLUMBING = (str(Path(asyncio.__file__).parent), str(Path(__file__).parent))
@@ -45,7 +45,7 @@ _REQUEST: ContextVar[tuple[str, str] | None] = ContextVar("grpo_request", defaul
 
 
 class HostCalls:
-    """Ask the host to call its services; see `grpo_core.verify.borrowed`."""
+    """Ask the host to call its services; see `grpo_core.verify.workers.borrowed`."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send

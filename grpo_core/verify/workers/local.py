@@ -24,17 +24,17 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.borrowed import names_of
-from grpo_core.verify.checks import (
+from grpo_core.verify.episodes.episode_place import EpisodePlace
+from grpo_core.verify.judge.checks import (
     BrokenContractError,
     check_audit,
     check_reply,
     check_verdict,
 )
-from grpo_core.verify.derive import task_with_prompt
-from grpo_core.verify.episode_place import EpisodePlace
-from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.pool import WorkerLostError, WorkerPool
+from grpo_core.verify.judge.derive import task_with_prompt
+from grpo_core.verify.workers.borrowed import names_of
+from grpo_core.verify.workers.inline import InlineHost
+from grpo_core.verify.workers.pool import WorkerLostError, WorkerPool
 
 _CACHED_TASKS = 64
 

@@ -19,9 +19,9 @@ from grpo_core.calls.service_wire import BadValueError
 from grpo_core.calls.wire import InvalidReplyError, Reply, parse_object, reply_from
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.executor import VERIFYING
-from grpo_core.verify.borrowed import names_of
-from grpo_core.verify.lending import Lending
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.workers.borrowed import names_of
+from grpo_core.verify.workers.lending import Lending
+from grpo_core.verify.workers.pool import WorkerLostError
 
 _CANCEL_SECONDS = 1.0
 """How long a worker may take to answer that it has cancelled a request; then it is killed."""

@@ -16,9 +16,9 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import Op, Request
 from grpo_core.protocol.types import Reward, Rollout, Task, Verdict
-from grpo_core.verify.checks import BrokenContractError, check_verdict
-from grpo_core.verify.pool import WorkerLostError, WorkerPool
-from grpo_core.verify.raised import CPU_LIMIT
+from grpo_core.verify.judge.checks import BrokenContractError, check_verdict
+from grpo_core.verify.judge.raised import CPU_LIMIT
+from grpo_core.verify.workers.pool import WorkerLostError, WorkerPool
 
 _REPEATS = 2
 """How often an answer must fail again."""

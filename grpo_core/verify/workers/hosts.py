@@ -21,11 +21,11 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import EnvironmentToVerify, Executor, Op, Place, Request
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.checks import check_task
-from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.local import LocalExecutor, episode_place, versions_here, worker_place
-from grpo_core.verify.pool import WorkerLostError
-from grpo_core.verify.raised import VerifierRaisedError
+from grpo_core.verify.judge.checks import check_task
+from grpo_core.verify.judge.raised import VerifierRaisedError
+from grpo_core.verify.workers.inline import InlineHost
+from grpo_core.verify.workers.local import LocalExecutor, episode_place, versions_here, worker_place
+from grpo_core.verify.workers.pool import WorkerLostError
 
 
 class PlaceHost:

@@ -13,8 +13,8 @@ from grpo_core.calls.variables import inherited_variables
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.executor import VERIFYING, Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
-from grpo_core.verify.checks import awaited, check_task
-from grpo_core.verify.episodes import EpisodeSlots, OpenEpisodes
+from grpo_core.verify.episodes.episodes import EpisodeSlots, OpenEpisodes
+from grpo_core.verify.judge.checks import awaited, check_task
 
 
 class InlineHost:

@@ -18,7 +18,7 @@ from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.checks import BrokenContractError, awaited
+from grpo_core.verify.judge.checks import BrokenContractError, awaited
 
 RETURNED = "returned"
 CUT_OFF = "cut off"

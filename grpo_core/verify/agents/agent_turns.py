@@ -13,8 +13,8 @@ from typing import Any
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.agent_scripts import AgentPlay, run_script
-from grpo_core.verify.agents import AgentConversation
+from grpo_core.verify.agents.agent_scripts import AgentPlay, run_script
+from grpo_core.verify.agents.agents import AgentConversation
 
 
 class AgentTurns:

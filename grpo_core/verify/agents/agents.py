@@ -21,11 +21,11 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.agent_run import CUT_OFF, RETURNED
-from grpo_core.verify.conversation import Losses
-from grpo_core.verify.hosts import Host
-from grpo_core.verify.judging import describe_failure
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.agents.agent_run import CUT_OFF, RETURNED
+from grpo_core.verify.episodes.conversation import Losses
+from grpo_core.verify.judge.judging import describe_failure
+from grpo_core.verify.workers.hosts import Host
+from grpo_core.verify.workers.pool import WorkerLostError
 
 _CLOSE_SECONDS = 10.0
 """How long the end of a run may take."""

@@ -18,9 +18,9 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
-from grpo_core.verify.cache import VerdictCache, verdict_key
-from grpo_core.verify.checks import BrokenContractError, check_verdict
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.judge.cache import VerdictCache, verdict_key
+from grpo_core.verify.judge.checks import BrokenContractError, check_verdict
+from grpo_core.verify.workers.pool import WorkerLostError
 
 Blame = Callable[[Task[Any], Rollout, Exception], Awaitable[Verdict | None]]
 """Returns the floor if the answer is to blame for an exception of the verifier, else None."""

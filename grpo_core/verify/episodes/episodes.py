@@ -13,9 +13,9 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Task
-from grpo_core.verify.agent_run import AgentRun
-from grpo_core.verify.checks import BrokenContractError, awaited, check_opening, check_reply
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.agents.agent_run import AgentRun
+from grpo_core.verify.judge.checks import BrokenContractError, awaited, check_opening, check_reply
+from grpo_core.verify.workers.pool import WorkerLostError
 
 
 class EpisodeSlots:

@@ -11,10 +11,10 @@ from grpo_core.calls.deadline import DeadlineError, Slots, describe
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
-from grpo_core.verify.borrowed import names_of
-from grpo_core.verify.episode_process import EpisodeProcess
-from grpo_core.verify.episodes import EpisodeSlots
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.episodes.episode_process import EpisodeProcess
+from grpo_core.verify.episodes.episodes import EpisodeSlots
+from grpo_core.verify.workers.borrowed import names_of
+from grpo_core.verify.workers.pool import WorkerLostError
 
 _FEW = 8
 """A further worker is waited for rather than that one gets more episodes than this."""

@@ -16,10 +16,10 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.checks import check_opening, check_reply
-from grpo_core.verify.hosts import Host
-from grpo_core.verify.judging import Ask, ReplayError, describe_failure
-from grpo_core.verify.pool import WorkerLostError
+from grpo_core.verify.judge.checks import check_opening, check_reply
+from grpo_core.verify.judge.judging import Ask, ReplayError, describe_failure
+from grpo_core.verify.workers.hosts import Host
+from grpo_core.verify.workers.pool import WorkerLostError
 from grpo_core.words import cut
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from typing import Any
 from grpo_core.protocol.endpoint import CompletionRequest
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, Verdict
-from grpo_core.verify.agent_scripts import Answer, Asked, run_script
-from grpo_core.verify.agents import AgentConversation
-from grpo_core.verify.conversation import Conversation, Conversations
+from grpo_core.verify.agents.agent_scripts import Answer, Asked, run_script
+from grpo_core.verify.agents.agents import AgentConversation
+from grpo_core.verify.episodes.conversation import Conversation, Conversations
 
 
 @dataclass(slots=True)

@@ -12,11 +12,16 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.checks import check_reply, check_verdict
-from grpo_core.verify.conversation import Conversation, LiveEpisode, PlainConversation, replay
-from grpo_core.verify.hosts import Host, create_worker_host
-from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.judging import describe_failure
+from grpo_core.verify.episodes.conversation import (
+    Conversation,
+    LiveEpisode,
+    PlainConversation,
+    replay,
+)
+from grpo_core.verify.judge.checks import check_reply, check_verdict
+from grpo_core.verify.judge.judging import describe_failure
+from grpo_core.verify.workers.hosts import Host, create_worker_host
+from grpo_core.verify.workers.inline import InlineHost
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Run an environment in a worker process: `python -m grpo_core.verify.worker`.
+"""Run an environment in a worker process: `python -m grpo_core.verify.workers.worker`.
 
 The process talks to the trainer through pipes, so that any call can be ended by killing it. The
 trainer sends a spec and a config, then task keys and rollouts. The worker derives the tasks from
@@ -35,8 +35,8 @@ from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.borrowed import borrowed_services
-from grpo_core.verify.checks import (
+from grpo_core.verify.episodes.episode_worker import EpisodeServer, HostCalls, sender
+from grpo_core.verify.judge.checks import (
     BrokenContractError,
     awaited,
     check_audit,
@@ -44,9 +44,9 @@ from grpo_core.verify.checks import (
     check_task,
     check_verdict,
 )
-from grpo_core.verify.derive import task_with_prompt
-from grpo_core.verify.episode_worker import EpisodeServer, HostCalls, sender
-from grpo_core.verify.raised import CPU_LIMIT, ended_by_cpu_limit, kind_of, limit_cpu
+from grpo_core.verify.judge.derive import task_with_prompt
+from grpo_core.verify.judge.raised import CPU_LIMIT, ended_by_cpu_limit, kind_of, limit_cpu
+from grpo_core.verify.workers.borrowed import borrowed_services
 
 _CACHED_TASKS = 64
 _DUMP_FRACTION = 0.9

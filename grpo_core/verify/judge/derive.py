@@ -7,7 +7,7 @@ from typing import Any
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Task
-from grpo_core.verify.checks import BrokenContractError
+from grpo_core.verify.judge.checks import BrokenContractError
 
 
 def task_with_prompt(env: Environment[Any], task: Task[Any], prompt: str) -> Task[Any]:

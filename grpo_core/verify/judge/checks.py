@@ -29,7 +29,7 @@ from grpo_core.protocol.types import (
     TaskKey,
     Verdict,
 )
-from grpo_core.verify.thought_notes import note_on, with_note
+from grpo_core.verify.judge.thought_notes import note_on, with_note
 
 NOT_TEXT = "half of a surrogate pair"
 """What a message says of a reply that cannot be encoded."""

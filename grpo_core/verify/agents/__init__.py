@@ -1,0 +1,1 @@
+"""Run an attempt by an agent, and answer an agent's requests."""

@@ -1,0 +1,1 @@
+"""Run an environment's code: in this process, in workers that can be ended, or elsewhere."""
