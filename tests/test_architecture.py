@@ -531,7 +531,7 @@ OPENING = re.compile(
     r"|gzip\.open|sqlite3\.connect"
 )
 OPENS_OTHER_FILES = {
-    "grpo_core.runs.index_file": "an index in the user's own cache",
+    "grpo_report.indexes.index_file": "an index in the user's own cache",
     "grpo_core.runs.store": "a cache that a setting names",
     "grpo_report.html.page": "files of this package",
     "grpo_core.train.run.opening": "the user's file of examples",

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_core.runs.index import Filter, Range, RolloutIndex
-from grpo_core.runs.index_place import index_path
 from grpo_core.runs.log import LineLog
+from grpo_report.indexes.index import Filter, Range, RolloutIndex
+from grpo_report.indexes.index_place import index_path
 
 PART_BYTES = 64_000_000
 """As log.part_mb."""

@@ -27,8 +27,8 @@ from grpo_core import (
     build_config,
 )
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import RolloutIndex
-from grpo_core.runs.index_place import index_path
+from grpo_report.indexes.index import RolloutIndex
+from grpo_report.indexes.index_place import index_path
 
 NUMBER = re.compile(r"-?\d{1,9}")
 OPTIONS = {"log.tokens": ("policy_tokens",), "log.ratios": ("ratios", "entropies")}

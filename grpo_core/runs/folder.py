@@ -41,7 +41,6 @@ from grpo_core.runs.lines import (
     writing,
 )
 from grpo_core.runs.log import LineLog, Mark
-from grpo_core.runs.own_index import OwnIndex
 from grpo_core.runs.recorded import recorded_settings
 from grpo_core.runs.seal import (
     FORMAT,
@@ -85,7 +84,6 @@ class RunFolder:
             name: LineLog(self.path / name)
             for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl")
         }
-        self._index = OwnIndex(self.path)
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
@@ -269,18 +267,6 @@ class RunFolder:
         with writing(path):
             write_whole(path, json.dumps(list(texts)) + "\n")
 
-    def extend_index(self) -> str:
-        """Bring the index of rollouts.jsonl in line with it, in the process that writes the run.
-
-        Returns:
-            Why there is no index from now on; "" if there is one, or if that was said before.
-        """
-        return self._index.extend()
-
-    def close_index(self) -> None:
-        """Close the index; the next call of `extend_index` opens it again."""
-        self._index.close()
-
     def alarm(self, values: Mapping[str, Any]) -> None:
         """Append one line to alarms.jsonl; NaN (not measured) and infinities become null."""
         self._logs["alarms.jsonl"].append(json.dumps(finite(values), allow_nan=False, default=str))
@@ -411,7 +397,6 @@ class RunFolder:
 
         A log that the checkpoint does not list did not exist yet, and is emptied.
         """
-        self.close_index()  # so that it is compared with the whole log when it is opened again
         for name, log in self._logs.items():
             log.cut(marks.get(name, {"bytes": 0}))
 
@@ -425,7 +410,6 @@ class RunFolder:
         Returns:
             How many lines could not be read.
         """
-        self.close_index()
         return self._logs[name].keep(wanted)
 
     def compress_logs(self, *, above_bytes: float) -> None:
@@ -440,10 +424,6 @@ class Unwritten(RunFolder):
 
     start = cards = metrics = rollouts = updated = alarm = log = finish = sync = cut = _ignore
     compress_logs = write_vocabulary = _ignore
-
-    def extend_index(self) -> str:
-        """Leave the index to the writing process."""
-        return ""
 
     def marks(self) -> dict[str, Mark]:
         """Return no marks, because only the writing process knows the logs."""

@@ -21,10 +21,10 @@ from grpo_core.runs.attempts import Fields
 from grpo_core.runs.documents import parse_json
 from grpo_core.runs.files import LINE_BYTES, RATIO
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import Filter, RolloutIndex
-from grpo_core.runs.index_place import index_path, indexes_folder
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.members import pack
+from grpo_report.indexes.index import Filter, RolloutIndex
+from grpo_report.indexes.index_place import index_path, indexes_folder
 
 CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}, "provenance": {}}
 CALL = """

@@ -1,10 +1,6 @@
 """The index of a run's rollouts: what it says is what the log holds, whatever happens to the log."""
 
 import json
-import random
-import sqlite3
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,7 @@ from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import Filter, Range, RolloutIndex
-from grpo_core.runs.index_place import index_path, prepare_index
+from grpo_report.indexes.index import Filter, Range, RolloutIndex
 
 
 def write_group(
@@ -66,7 +61,7 @@ def write_group(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunFolder]:
+def run(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     write_group(folder, 0, 7, ["so right 4"], split="eval")
@@ -74,8 +69,7 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
     write_group(folder, 1, 1, ["broken 1", "wrong 2"], number=1)
     write_group(folder, 2, 0, ["wrong %_ 4", "wrong 5"])
     folder.updated(2, 0, {(1, 0): ([1.0, 1.25], [0.5, 0.125])})
-    yield folder
-    folder.close_index()
+    return folder
 
 
 def content(index: RolloutIndex) -> Any:
@@ -219,21 +213,6 @@ def test_a_line_of_another_shape_is_read_or_named(run: RunFolder) -> None:
             RolloutIndex.open(run.path)
 
 
-def test_a_run_does_not_wait_for_a_viewer_that_extends_the_index(run: RunFolder) -> None:
-    assert run.extend_index() == ""
-    go_on(run)
-    viewer = sqlite3.connect(index_path(run.path), isolation_level=None)
-    viewer.execute("BEGIN IMMEDIATE")
-    started = time.monotonic()
-    assert run.extend_index() == ""
-    assert time.monotonic() - started < 5
-    viewer.execute("ROLLBACK")
-    viewer.close()
-    assert run.extend_index() == ""
-    with RolloutIndex.open(run.path, extend=False) as index:
-        assert index.count().rollouts == 9 + 12
-
-
 def test_a_file_of_the_log_without_content_changes_nothing(run: RunFolder) -> None:
     with RolloutIndex.open(run.path) as index:
         expected = content(index)
@@ -249,24 +228,3 @@ def test_a_damaged_line_is_named(run: RunFolder) -> None:
         file.write("{nonsense\n")
     with pytest.raises(ConfigError, match=r"rollouts\.jsonl has a damaged line .* bytes from"):
         RolloutIndex.open(run.path)
-
-
-def test_the_run_extends_the_index_and_gives_it_up_if_it_cannot(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run.extend_index() == ""
-    with RolloutIndex.open(run.path, extend=False) as index:
-        assert index.count().rollouts == 9
-    (run.path / "rollouts.jsonl").write_text('{"attempt": 1}\n')
-    assert "not indexed any further" in run.extend_index()
-    assert run.extend_index() == ""
-    assert not index_path(run.path).exists()
-
-
-def test_a_place_for_an_index_leaves_the_global_random_generator_alone(tmp_path: Path) -> None:
-    """The verifiers of a run may draw from it, and a resume gives it back to them."""
-    before = random.getstate()
-    for number in range(3):
-        (tmp_path / str(number)).mkdir()
-        assert prepare_index(tmp_path / str(number)) is not None
-    assert random.getstate() == before

@@ -16,7 +16,7 @@ from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, ToolCall, 
 from grpo_core.cli.app import app
 from grpo_core.runs.attempts import Fields
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import RolloutIndex
+from grpo_report.indexes.index import RolloutIndex
 from grpo_report.inspect_log import samples_of
 
 INSPECT = os.environ.get("GRPO_INSPECT_PYTHON", "")

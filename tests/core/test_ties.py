@@ -12,11 +12,11 @@ from grpo_core.figures.gains import paired_gain
 from grpo_core.figures.statistics import expected_differing
 from grpo_core.runs.attempts import Fields, attempt_line
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import RolloutIndex
 from grpo_report.comparison import Attempts, Evaluation, compare
 from grpo_report.export import ExportChoice, choose
 from grpo_report.html.forensics import forensics
 from grpo_report.html.opened import OpenRun
+from grpo_report.indexes.index import RolloutIndex
 from grpo_report.rescoring import Rescored
 
 SUM = 0.1 + 0.2

@@ -12,10 +12,10 @@ from grpo_core import Group
 from grpo_core.config.overrides import nested
 from grpo_core.engine.compute.batch import Row
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.index import RolloutIndex
-from grpo_core.runs.index_place import index_path
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
+from grpo_report.indexes.index import RolloutIndex
+from grpo_report.indexes.index_place import index_path
 
 from .arrange import collate, random_rollouts, run_config, tiny_policy
 from .killing import killed
@@ -127,9 +127,8 @@ def test_each_update_is_logged_after_it_and_agrees_with_the_metrics(settings, tm
         assert sum(entropies) / len(entropies) == pytest.approx(metrics[step]["entropy"], rel=1e-5)
         kinds = ["attempts" in line for line in lines if line.get("key", {}).get("split") != "eval"]
         assert kinds == sorted(kinds)
-    with RolloutIndex.open(folder.path, extend=False) as index:  # it is complete at the end
+    with RolloutIndex.open(folder.path) as index:
         assert index.count().rollouts == len(list(folder.rollout_lines()))
-        assert index.extend() == 0
         for group in index.groups():
             trained_on = [line for line in index.read(group.id)["rollouts"] if "ratios" in line]
             assert len(trained_on) == (0 if group.split == "eval" else 4)
@@ -208,16 +207,3 @@ def test_a_resumed_run_logs_and_indexes_what_an_undisturbed_one_does(settings, t
     assert content(run) == content(tmp_path / "whole")
     index_path(run).rename(tmp_path / "kept")
     assert content(run) == content(tmp_path / "whole")
-
-
-def test_an_index_that_cannot_be_written_is_said_once_and_stops_nothing(
-    settings, tmp_path, monkeypatch
-):
-    shorter = {**settings, "steps": 1}
-    plain = trained(shorter, tmp_path / "plain")
-    for module in ("tables", "indexing"):
-        monkeypatch.setattr(f"grpo_core.runs.{module}.SUM_UP_GROUPS", "nonsense")
-    run = trained(shorter, tmp_path / "run")
-    assert untimed(run.path) == untimed(plain.path)
-    assert (run.path / "log.txt").read_text().count("is not indexed any further") == 1
-    assert not index_path(run.path).exists()

@@ -1,12 +1,9 @@
-"""Stop a run whose verifiers fail too often, and extend the index of its log."""
+"""Stop a run whose verifiers fail too often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from grpo_core.config.config import RunConfig
-from grpo_core.protocol.events import BatchCollected, EvaluationEnded, Event, StepEnded
-from grpo_core.runs.folder import RunFolder
+from grpo_core.protocol.events import BatchCollected, EvaluationEnded, Event
 from grpo_core.verify.judge.error_rate import ErrorRate, check_raised
 
 
@@ -29,22 +26,3 @@ class ErrorLimits:
         self._rate.add(verdicts)
         if isinstance(event, BatchCollected):
             check_raised(event.step, verdicts, stop_above=self._verify.max_raised_rate)
-
-
-class Indexing:
-    """Extend the index of a run's log, as a listener, by what was written of a step.
-
-    Args:
-        folder: the run's folder.
-        warn: is called with what keeps the log from being indexed.
-    """
-
-    def __init__(self, folder: RunFolder, warn: Callable[[str], None]) -> None:
-        self._folder, self._warn = folder, warn
-
-    def on(self, event: Event) -> None:
-        """Extend the index after a step or an evaluation."""
-        if isinstance(event, StepEnded | EvaluationEnded) and (
-            problem := self._folder.extend_index()
-        ):
-            self._warn(problem)

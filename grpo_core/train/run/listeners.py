@@ -17,7 +17,7 @@ from grpo_core.protocol.errors import ConfigError, PluginError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
 from grpo_core.train.run.journal import Journal, LogText
-from grpo_core.train.run.limits import ErrorLimits, Indexing
+from grpo_core.train.run.limits import ErrorLimits
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.metrics import refuse_taken_prefix
 from grpo_core.train.run.run_log import RunLog
@@ -164,7 +164,6 @@ def list_listeners(
         "unscored": journal,
         "display": observer,
         "limits": ErrorLimits(config),
-        "index": Indexing(folder, journal.warn),
     }
     judging = {
         "warnings": Watch(

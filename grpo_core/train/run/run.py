@@ -137,7 +137,6 @@ class Run:
                 await self._stream.emit(
                     RunEnded(self.done, reason, gains if has_finished else None)
                 )
-            self.folder.close_index()
             self._saving.release()
 
     def resume(self, restart: Restart | None = None) -> int:

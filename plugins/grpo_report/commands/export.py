@@ -15,9 +15,7 @@ import typer
 from grpo_core import ConfigError, TaskKey
 from grpo_core.api.calls import printable_json
 from grpo_core.api.runs import (
-    Filter,
     Layer,
-    RolloutIndex,
     RunFolder,
     checked_config,
     refuse_changed_environments,
@@ -34,6 +32,7 @@ from grpo_core.cli.run_config import finished_run
 from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
 from grpo_report.export import ExportChoice, Rewarded, choose, examples
+from grpo_report.indexes.index import Filter, RolloutIndex
 from grpo_report.inspect_log import write_inspect_log
 
 app = typer.Typer()

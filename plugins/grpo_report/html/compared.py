@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core import ConfigError, TaskKey
-from grpo_core.api.runs import Filter
 from grpo_report.comparison import Evaluation, compare, read_evaluation
 from grpo_report.html.opened import OpenRun, place_of
+from grpo_report.indexes.index import Filter
 
 Places = dict[TaskKey, str]
 

@@ -10,12 +10,7 @@ from typing import Any
 
 from grpo_core import ConfigError
 from grpo_core.api.runs import (
-    Filter,
-    GroupRow,
     JsonObject,
-    Progress,
-    Range,
-    RolloutIndex,
     RunFolder,
     lines_of,
     open_to_read,
@@ -25,6 +20,7 @@ from grpo_core.api.runs import (
 from grpo_report.html.pictures import pictures_of
 from grpo_report.html.query import PAGE_SIZE, Query
 from grpo_report.html.series import chart_series
+from grpo_report.indexes.index import Filter, GroupRow, Progress, Range, RolloutIndex
 
 WARNING = "warning, step "
 """How an entry of log.txt begins that is a warning."""

@@ -9,8 +9,8 @@ from typing import get_args
 from urllib.parse import parse_qsl
 
 from grpo_core import ConfigError
-from grpo_core.api.runs import Filter, Order, Range
 from grpo_core.extract import is_text
+from grpo_report.indexes.index import Filter, Order, Range
 
 PAGE_SIZE = 50
 """Groups of one page of the list; `filter.js` has the same number."""

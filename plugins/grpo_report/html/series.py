@@ -9,8 +9,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from grpo_core import ConfigError
-from grpo_core.api.runs import Filter, JsonObject, Kind, RolloutIndex, kind_of
+from grpo_core.api.runs import JsonObject, Kind, kind_of
 from grpo_core.figures.statistics import t_quantile
+from grpo_report.indexes.index import Filter, RolloutIndex
 
 Columns = dict[str, list[float | None]]
 """The values of each metric by step; None where it was not measured."""

@@ -12,11 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from grpo_core.api.runs import GroupRow, GroupTooLargeError, JsonObject, RolloutRow, write_whole
+from grpo_core.api.runs import JsonObject, write_whole
 from grpo_report.html.compared import comparison
 from grpo_report.html.forensics import forensics
 from grpo_report.html.opened import OpenRun, place_of
 from grpo_report.html.page import html_page, packed
+from grpo_report.indexes.index import GroupRow, GroupTooLargeError, RolloutRow
 
 MOST_BYTES = 19_000_000
 """Most bytes of the whole file, so that it stays below 20 MB."""

@@ -13,8 +13,8 @@ from textual.widgets import DataTable, Footer, Header, Sparkline, Static
 
 from grpo_core import ConfigError
 from grpo_core.api.calls import printable
-from grpo_core.api.runs import Filter, GroupRow, Range, RolloutRow
 from grpo_report.html.opened import OpenRun
+from grpo_report.indexes.index import Filter, GroupRow, Range, RolloutRow
 from grpo_report.terminal.texts import group_text, number, summary_text
 
 _SECONDS = 3.0

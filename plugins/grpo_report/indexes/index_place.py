@@ -15,8 +15,7 @@ import stat
 import time
 from pathlib import Path
 
-from grpo_core.runs.atomic import write_whole
-from grpo_core.runs.files import names_in, read_whole
+from grpo_core.api.runs import names_in, read_whole, write_whole
 
 _UNUSED_SECONDS = 30 * 24 * 3600
 """An index that nobody has opened for so long is removed."""
@@ -97,12 +96,6 @@ def _remove_unused(folder: Path) -> None:
             if is_old or not os.path.lexists(run):
                 remove_index(note.with_suffix(".sqlite"))
                 note.unlink(missing_ok=True)
-
-
-def forget_index(run: Path) -> None:
-    """Remove the index of a run if it can be removed; raise nothing."""
-    with contextlib.suppress(OSError, RuntimeError):
-        remove_index(index_path(run))
 
 
 def remove_index(path: Path) -> None:

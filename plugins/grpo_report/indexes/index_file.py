@@ -17,13 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.index_place import prepare_index, remove_index
-from grpo_core.runs.indexing import Indexer, drop_from
-from grpo_core.runs.lines import parse_line, unreadable
-from grpo_core.runs.log import READ_ERRORS, LineLog
-from grpo_core.runs.members import Part, checksum, lines_from, read
-from grpo_core.runs.tables import TABLES, VERSION
+from grpo_core import ConfigError
+from grpo_core.api.runs import (
+    READ_ERRORS,
+    LineLog,
+    Part,
+    checksum,
+    lines_from,
+    parse_line,
+    read,
+    unreadable,
+)
+from grpo_report.indexes.index_place import prepare_index, remove_index
+from grpo_report.indexes.indexing import Indexer, drop_from
+from grpo_report.indexes.tables import TABLES, VERSION
 
 Progress = Callable[[int, int], None]
 """Is told how many of how many bytes of the log are indexed."""
@@ -38,26 +45,19 @@ _OLDEST_SQLITE = (3, 34)
 """The first version whose text index finds parts of words."""
 
 
-class IndexBusyError(ConfigError):
-    """Another process extends the index."""
-
-
 class IndexFile:
     """Hold the connection to the index of a log, in this user's cache or in a temporary file."""
 
-    def __init__(self, log: LineLog, *, waits: bool = True) -> None:
+    def __init__(self, log: LineLog) -> None:
         """Open the index, or make an empty one.
 
         Args:
             log: the log.
-            waits: whether to wait while another process extends the index.
 
         Raises:
             ConfigError: SQLite is too old, or no index can be made.
-            IndexBusyError: another process extends it.
         """
         self._log = log
-        self._wait_seconds = _WAIT_SECONDS if waits else 0.0
         self._lock = threading.RLock()
         self._temporary: Path | None = None
         self._last: tuple[int, int, bytes] | None = None
@@ -90,26 +90,26 @@ class IndexFile:
                 self.extend()
                 return self._connection.execute(sql, values).fetchall()
 
-    def extend(self, *, progress: Progress | None = None, at_most_bytes: int | None = None) -> int:
+    def extend(self, *, progress: Progress | None = None) -> int:
         """See `RolloutIndex.extend`."""
         with self._lock:
             try:
-                return self._extend(progress, at_most_bytes)
+                return self._extend(progress)
             except sqlite3.DatabaseError as error:
                 if not _is_lost(error):
                     raise self._unwritable(error) from None
                 is_broken = _is_broken(error)
             self._start_again(deletes=is_broken)
             try:
-                return self._extend(progress, at_most_bytes)
+                return self._extend(progress)
             except sqlite3.DatabaseError as error:
                 raise self._unwritable(error) from None
 
     def _unwritable(self, error: sqlite3.Error) -> ConfigError:
         if _is_busy(error):
-            return IndexBusyError(
+            return ConfigError(
                 f"another process has been extending the index {self._path} for "
-                f"{self._wait_seconds:g} s; try again"
+                f"{_WAIT_SECONDS:g} s; try again"
             )
         return ConfigError(
             f"the index {self._path} cannot be written: {error}; make room, or delete it"
@@ -120,7 +120,7 @@ class IndexFile:
         if self._temporary is not None:
             return self._open_temporary()
         try:
-            return _connect(self._path, self._wait_seconds)
+            return _connect(self._path, _WAIT_SECONDS)
         except sqlite3.OperationalError as error:
             if _is_busy(error):
                 raise self._unwritable(error) from None
@@ -128,7 +128,7 @@ class IndexFile:
         except sqlite3.DatabaseError:  # the file is no index, or that of another version
             remove_index(self._path)
         try:
-            return _connect(self._path, self._wait_seconds)
+            return _connect(self._path, _WAIT_SECONDS)
         except sqlite3.DatabaseError:
             return self._open_temporary()
 
@@ -137,11 +137,11 @@ class IndexFile:
         if self._temporary is None:
             self._path = self._temporary_path()
         try:
-            return _connect(self._path, self._wait_seconds)
+            return _connect(self._path, _WAIT_SECONDS)
         except sqlite3.DatabaseError:
             remove_index(self._path)
         try:
-            return _connect(self._path, self._wait_seconds)
+            return _connect(self._path, _WAIT_SECONDS)
         except sqlite3.DatabaseError as error:
             raise self._unwritable(error) from None
 
@@ -163,7 +163,7 @@ class IndexFile:
             remove_index(self._path)
         self._connection = self._open()
 
-    def _extend(self, progress: Progress | None, at_most_bytes: int | None) -> int:
+    def _extend(self, progress: Progress | None) -> int:
         added, tries = 0, _READ_TRIES
         while True:
             try:
@@ -178,7 +178,7 @@ class IndexFile:
             added += chunk
             if progress is not None:
                 progress(position, parts[-1].end if parts else 0)
-            if not chunk or (at_most_bytes is not None and added >= at_most_bytes):
+            if not chunk:
                 return added
 
     def _add_chunk(self, parts: list[Part]) -> tuple[int, int]:

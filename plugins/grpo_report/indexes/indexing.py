@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from grpo_core.runs.lines import JsonObject, finite
-from grpo_core.runs.shapes import is_attempt, is_task
-from grpo_core.runs.tables import FIND_DUPLICATES, SUM_UP_GROUPS
+from grpo_core.api.runs import JsonObject, finite, is_attempt, is_task
+from grpo_report.indexes.tables import FIND_DUPLICATES, SUM_UP_GROUPS
 
 _LONGEST_ERROR = 1_000
 """The most characters of an error in the index; the log has it whole."""

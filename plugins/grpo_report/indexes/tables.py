@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from grpo_core.protocol.errors import ConfigError
+from grpo_core import ConfigError
 from grpo_core.protocol.ties import TOLERANCE
-from grpo_core.runs.rows import Filter, Order, Range
+from grpo_report.indexes.rows import Filter, Order, Range
 
 VERSION = 1
 """Raised whenever the tables change: an index of another version is built again."""

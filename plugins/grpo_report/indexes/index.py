@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.index_file import IndexBusyError, IndexFile, Progress
-from grpo_core.runs.lines import JsonObject, parse_line, unreadable
-from grpo_core.runs.log import READ_ERRORS, LineLog
-from grpo_core.runs.members import read
-from grpo_core.runs.rows import (
+from grpo_core import ConfigError
+from grpo_core.api.runs import READ_ERRORS, JsonObject, LineLog, parse_line, read, unreadable
+from grpo_report.indexes.index_file import IndexFile, Progress
+from grpo_report.indexes.rows import (
     ALL,
     Count,
     Disagreement,
@@ -30,7 +28,7 @@ from grpo_core.runs.rows import (
     Range,
     RolloutRow,
 )
-from grpo_core.runs.tables import (
+from grpo_report.indexes.tables import (
     DISAGREEMENTS,
     FLIPS,
     GROUP_COLUMNS,
@@ -50,7 +48,6 @@ __all__ = [
     "Facets",
     "Filter",
     "Flip",
-    "IndexBusyError",
     "GroupRow",
     "GroupTooLargeError",
     "Order",
@@ -80,14 +77,7 @@ class RolloutIndex:
         self._log = log
 
     @classmethod
-    def open(
-        cls,
-        run: Path,
-        *,
-        progress: Progress | None = None,
-        extend: bool = True,
-        waits: bool = True,
-    ) -> RolloutIndex:
+    def open(cls, run: Path, *, progress: Progress | None = None) -> RolloutIndex:
         """Return the index of a run, with everything that the log holds now.
 
         Where the cache cannot be written, the index goes to a temporary file.
@@ -95,21 +85,18 @@ class RolloutIndex:
         Args:
             run: the run folder.
             progress: is told how far the index is; the first time it reads the whole log.
-            extend: False: only what is indexed already.
-            waits: whether to wait while another process extends the index.
 
         Raises:
-            ConfigError: the log or the index cannot be read, or a line is damaged.
-            IndexBusyError: another process extends the index.
+            ConfigError: the log or the index cannot be read, a line is damaged, or another process
+                has been extending the index for too long.
         """
         log = LineLog(run.absolute() / "rollouts.jsonl")
-        index = cls(IndexFile(log, waits=waits), log)
-        if extend:
-            try:
-                index.extend(progress=progress)
-            except BaseException:
-                index.close()
-                raise
+        index = cls(IndexFile(log), log)
+        try:
+            index.extend(progress=progress)
+        except BaseException:
+            index.close()
+            raise
         return index
 
     def __enter__(self) -> RolloutIndex:
@@ -122,12 +109,11 @@ class RolloutIndex:
         """Close the index; a temporary one is deleted."""
         self._file.close()
 
-    def extend(self, *, progress: Progress | None = None, at_most_bytes: int | None = None) -> int:
+    def extend(self, *, progress: Progress | None = None) -> int:
         """Bring the index in line with the log: drop what changed, add what is new.
 
         Args:
             progress: is told how far the index is.
-            at_most_bytes: stop after about so many bytes of the log; None: at its end.
 
         Returns:
             How many bytes of the log were indexed.
@@ -135,7 +121,7 @@ class RolloutIndex:
         Raises:
             ConfigError: the log cannot be read, a line is damaged, or the index cannot be written.
         """
-        return self._file.extend(progress=progress, at_most_bytes=at_most_bytes)
+        return self._file.extend(progress=progress)
 
     def facets(self) -> Facets:
         """Return what the filters can be set to."""
