@@ -167,16 +167,19 @@ def turns(rewards: Rewards, config: AdvantageConfig) -> Tensor:
 Advantage = Callable[[Rewards, AdvantageConfig], Tensor]
 """Signature of an estimator: (rewards, config) -> advantage_PG, or by turn advantage_PGT."""
 ADVANTAGES: dict[str, Advantage] = {
-    "grpo": grpo,
-    "mean_only": mean_only,
-    "rloo": rloo,
-    "gdpo": gdpo,
-    "maxk": maxk,
-    "passk": passk,
-    "pkpo": pkpo,
-    "best_minus_second": best_minus_second,
-    "maxrl": maxrl,
-    "turns": turns,
+    function.__name__: function
+    for function in (
+        grpo,
+        mean_only,
+        rloo,
+        gdpo,
+        maxk,
+        passk,
+        pkpo,
+        best_minus_second,
+        maxrl,
+        turns,
+    )
 }
 """Built-in estimators by the name that `advantage.name` takes."""
 

@@ -51,9 +51,7 @@ def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
 
 
 LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "token": token,
-    "sequence_mean": sequence_mean,
-    "sequence": sequence,
+    function.__name__: function for function in (token, sequence_mean, sequence)
 }
 """Ratio levels by the name that `loss.level` takes."""
 
@@ -127,10 +125,7 @@ def sapo(
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
 """Signature of a surrogate: (log_ratio_BT, logprob_BT, advantage_BT, config) -> loss_BT."""
 SURROGATES: dict[str, Surrogate] = {
-    "clip": clip,
-    "reinforce": reinforce,
-    "cispo": cispo,
-    "sapo": sapo,
+    function.__name__: function for function in (clip, reinforce, cispo, sapo)
 }
 """Built-in surrogates by the name that `loss.name` takes."""
 
@@ -213,11 +208,7 @@ def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
 
 
 KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "k1": k1,
-    "k2": k2,
-    "k3": k3,
-    "k3_reverse": k3_reverse,
-    "k3_st": k3_st,
+    function.__name__: function for function in (k1, k2, k3, k3_reverse, k3_st)
 }
 """KL estimators by the name that `kl.estimator` takes."""
 
