@@ -1,6 +1,8 @@
 """What all tests start from."""
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 
@@ -22,6 +24,14 @@ def pytest_runtestloop() -> None:
     """Look for garbage from now on, but not among what was imported; in the process that collects no tests, too."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Run a test that is async in an event loop of its own."""
+    test = pyfuncitem.obj
+    if inspect.iscoroutinefunction(test):
+        pyfuncitem.obj = lambda **arguments: asyncio.run(test(**arguments))
 
 
 @pytest.fixture(scope="session", autouse=True)

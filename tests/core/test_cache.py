@@ -197,21 +197,17 @@ def test_a_file_that_fails_later_costs_the_cache_and_not_the_run(
 @pytest.mark.parametrize(
     ("kind", "judged"), [("off", [4, 8]), ("memory", [2, 4]), ("disk", [2, 2])]
 )
-def test_the_config_says_where_verdicts_are_kept(
+async def test_the_config_says_where_verdicts_are_kept(
     kind: str, judged: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GRPO_CACHE", str(tmp_path))
     config = build_config([{"environment": "counting", "verify": {"cache": kind}}])
     env, rates = Counting(), []
-
-    async def run() -> float | None:
+    for expected in judged:
         async with Sources.of(config, {"counting": env}) as sources:
             tasks = await sources.tasks([KEY, replace(KEY, index=1)])
             await sources.verify(tasks, [[Rollout.of("a"), Rollout.of("a")]] * 2)
-            return sources.cache_hit_rate()
-
-    for expected in judged:
-        rates.append(asyncio.run(run()))
+            rates.append(sources.cache_hit_rate())
         assert env.judged == expected
     assert rates == {"off": [None, None], "memory": [0.5, 0.5], "disk": [0.5, 1.0]}[kind]
     assert (tmp_path / "verdicts.sqlite").exists() == (kind == "disk")

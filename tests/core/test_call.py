@@ -33,12 +33,9 @@ def test_the_clocks_of_the_calls_around_stop_too() -> None:
     assert asyncio.run(within(within(waits(stopped=0.6, working=0), 0.4), 0.3)) == "done"
 
 
-def test_calls_beside_each_other_have_clocks_of_their_own() -> None:
-    async def both() -> list[object]:
-        calls = within(waits(stopped=0.6, working=0), 0.3), within(waits(stopped=0, working=5), 0.3)
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    first, second = asyncio.run(both())
+async def test_calls_beside_each_other_have_clocks_of_their_own() -> None:
+    calls = within(waits(stopped=0.6, working=0), 0.3), within(waits(stopped=0, working=5), 0.3)
+    first, second = await asyncio.gather(*calls, return_exceptions=True)
     assert first == "done"
     assert isinstance(second, DeadlineError)
 
@@ -84,17 +81,13 @@ class SuspiciousSync(Suspicious):
 
 @pytest.mark.parametrize("environment", [Suspicious, SuspiciousSync])
 @pytest.mark.parametrize(("text", "asked"), [("certain", 1), ("doubtful", 2)])
-def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(
+async def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(
     environment: type[Suspicious], text: str, asked: int
 ) -> None:
     environment.asked = 0
-
-    async def twice() -> list[Verdict]:
-        async with Verifier(environment(), cache=VerdictCache(entries=10)) as verifier:
-            task = verifier.env.task(TaskKey("suspicious", "train", 0))
-            return [(await verifier.verify([task], [[Rollout.of(text)]]))[0][0] for _ in range(2)]
-
-    verdicts = asyncio.run(twice())
+    async with Verifier(environment(), cache=VerdictCache(entries=10)) as verifier:
+        task = verifier.env.task(TaskKey("suspicious", "train", 0))
+        verdicts = [(await verifier.verify([task], [[Rollout.of(text)]]))[0][0] for _ in range(2)]
     assert environment.asked == asked
     assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [
         (True, text == "certain")
@@ -105,17 +98,13 @@ async def idents(count: int) -> set[int]:
     return {await in_thread(threading.get_ident) for _ in range(count)}
 
 
-def test_threads_are_used_again_and_one_that_hangs_holds_nothing_up() -> None:
+async def test_threads_are_used_again_and_one_that_hangs_holds_nothing_up() -> None:
     ended = threading.Event()
-
-    async def beside_one_that_hangs() -> set[int]:
-        hanging = asyncio.ensure_future(in_thread(ended.wait))
-        used = await asyncio.wait_for(idents(50), 10)
-        ended.set()
-        assert await hanging
-        return used
-
-    assert len(asyncio.run(beside_one_that_hangs())) < 10
+    hanging = asyncio.ensure_future(in_thread(ended.wait))
+    used = await asyncio.wait_for(idents(50), 10)
+    ended.set()
+    assert await hanging
+    assert len(used) < 10
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")

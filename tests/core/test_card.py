@@ -1,6 +1,5 @@
 """`grpo env card`: what an environment is and declares, and what answers get that ignore the task."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_core.config.overrides import build_config
-from grpo_core.verify.card import Card, make_card
+from grpo_core.verify.card import make_card
 from grpo_core.verify.sources import Sources
 
 from .distributions import TOY_ENVIRONMENT, grpo
@@ -154,14 +153,10 @@ def test_a_reference_is_no_constant_for_its_own_task(toy: Path) -> None:
     assert found["the best constant"] == (pytest.approx(1.5 / 5), pytest.approx(1 / 5), 5)
 
 
-def test_weights_of_the_run_are_those_of_the_card(parity: str) -> None:
+async def test_weights_of_the_run_are_those_of_the_card(parity: str) -> None:
     config = build_config([{"environment": parity, "weights": {"form": 0.0}}])
-
-    async def made() -> Card:
-        async with Sources.of(config, {}) as sources:
-            return await make_card(next(iter(sources)))
-
-    assert asyncio.run(made()).parts == {"form": 0.0, "right": 0.75}
+    async with Sources.of(config, {}) as sources:
+        assert (await make_card(next(iter(sources)))).parts == {"form": 0.0, "right": 0.75}
 
 
 def test_without_its_judge_everything_but_the_floors_is_there(site: Path) -> None:

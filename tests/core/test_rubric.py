@@ -112,12 +112,9 @@ def test_async_functions_are_awaited_where_nothing_is_async_and_in_averify(funct
         assert verdict.passed
 
 
-def test_an_async_function_in_averify_has_to_be_awaited() -> None:
-    async def averify() -> Verdict:
-        return Rubric({"later": waits})(1.0)
-
+async def test_an_async_function_in_averify_has_to_be_awaited() -> None:
     with pytest.raises(TypeError, match=r"'later' is async; in averify, call `await rubric.acall"):
-        asyncio.run(averify())
+        Rubric({"later": waits})(1.0)
 
 
 def test_what_async_functions_keep_open_belongs_to_one_loop_in_all_calls() -> None:

@@ -17,7 +17,6 @@ from grpo_core import GrpoError, JudgeRequest, Message, Outcome, Program, Servic
 from grpo_core.testing import (
     FakeJudge,
     FakeSandbox,
-    Report,
     assert_environment,
     check_environment,
     play_turns,
@@ -55,13 +54,10 @@ class Bare(Echo):
 
 
 @pytest.mark.slow
-def test_an_environment_that_keeps_its_promises_passes_every_check() -> None:
-    async def cell() -> Report:
-        """As in a notebook, where an event loop is running."""
-        assert_environment(Echo(), tasks=2, only=["declared", "task"])
-        return check_environment(Echo(), tasks=8)
-
-    statuses = {result.status for result in asyncio.run(cell()).results}
+async def test_an_environment_that_keeps_its_promises_passes_every_check() -> None:
+    """As in a notebook, where an event loop is running."""
+    assert_environment(Echo(), tasks=2, only=["declared", "task"])
+    statuses = {result.status for result in check_environment(Echo(), tasks=8).results}
     assert statuses == {"valid", "not_checked"}
 
 
@@ -86,7 +82,7 @@ def test_the_assertion_shows_the_whole_report() -> None:
         assert_environment(Stingy(), only=["verdict"])
 
 
-def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(
+async def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     result, here = Future.result, threading.get_ident()
@@ -97,12 +93,9 @@ def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(
             raise KeyboardInterrupt
         return found
 
-    async def cell() -> None:
-        with pytest.raises(KeyboardInterrupt):
-            check_environment(Echo(), tasks=2, only=["declared"])
-
     monkeypatch.setattr(Future, "result", interrupted)
-    asyncio.run(cell())
+    with pytest.raises(KeyboardInterrupt):
+        check_environment(Echo(), tasks=2, only=["declared"])
 
 
 IN_A_NOTEBOOK = """

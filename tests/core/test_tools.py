@@ -1,6 +1,5 @@
 """Test functions as tools: their descriptions, their calls, and the errors that the policy sees."""
 
-import asyncio
 import json
 import os
 import time
@@ -149,26 +148,23 @@ class TrustedCalculator(Calculator):
 
 
 @pytest.mark.parametrize("env", [Calculator(), TrustedCalculator()])
-def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator) -> None:
+async def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator) -> None:
     def ask(name: str, arguments: str = "{}") -> Message:
         return Message(
             "assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
         )
 
-    async def check() -> None:
-        settings = VerifyConfig(timeout_seconds=0.5 if env.trusted else 3, retries=0)
-        spec = Spec("calculator", f"{__file__}:Calculator")
-        async with Verifier(env, spec=spec, settings=settings) as verifier:
-            (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
-            said = await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')])
-            assert list(said or ()) == [Message("tool", "5")]
-            assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
-            (pid,) = await verifier.reply(task, [ask("where")]) or ()
-            assert (int(pid.content) == os.getpid()) == env.trusted
-            with pytest.raises(GrpoError, match="deadline"):
-                await verifier.reply(task, [ask("hang")])
-
-    asyncio.run(check())
+    settings = VerifyConfig(timeout_seconds=0.5 if env.trusted else 3, retries=0)
+    spec = Spec("calculator", f"{__file__}:Calculator")
+    async with Verifier(env, spec=spec, settings=settings) as verifier:
+        (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
+        said = await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')])
+        assert list(said or ()) == [Message("tool", "5")]
+        assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
+        (pid,) = await verifier.reply(task, [ask("where")]) or ()
+        assert (int(pid.content) == os.getpid()) == env.trusted
+        with pytest.raises(GrpoError, match="deadline"):
+            await verifier.reply(task, [ask("hang")])
 
 
 def test_a_result_that_is_not_json_is_an_error_and_any_text_can_be_tokenised() -> None:

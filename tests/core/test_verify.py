@@ -24,13 +24,11 @@ from grpo_core import (
     Rollout,
     RunStoppedError,
     Spec,
-    Task,
     Verdict,
 )
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.judge.error_rate import ErrorRate
-from grpo_core.verify.judge.judging import VerifyStats
 
 
 def judge_one(env: Environment[Any], answer: str, **settings: Any) -> Verdict:
@@ -142,35 +140,28 @@ def test_a_verdict_that_was_lost_to_a_dead_worker_is_asked_for_again(tmp_path: P
     assert (stats.retried, stats.errors) == (1, 0)
 
 
-def test_hostile_texts_travel_unchanged() -> None:
+async def test_hostile_texts_travel_unchanged() -> None:
     text = "\x00\ud800" + "x" * 1_000_000
-
-    async def run() -> float | None:
-        async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=1)) as verifier:
-            (task,) = await verifier.tasks(keys(1))
-            return await verifier.audit(task, Rollout.of(text))
-
-    assert asyncio.run(run()) == len(text)
+    async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=1)) as verifier:
+        (task,) = await verifier.tasks(keys(1))
+        assert await verifier.audit(task, Rollout.of(text)) == len(text)
 
 
 # Tasks, references, dialogues
 
 
-def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> None:
-    async def run() -> None:
-        async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=2)) as verifier:
-            tasks = await verifier.tasks(keys(3), draws=[7, 8, 9])
-            assert [(t.prompt, t.data, t.draw) for t in tasks] == [
-                (f"question {i}", None, 7 + i) for i in range(3)
-            ]
-            assert await verifier.reference(tasks[1]) == "1 drawn 8"
-            assert await verifier.reply(tasks[2], [Message("assistant", "why")]) == (
-                Message("user", "2: why?"),
-            )
-            with pytest.raises(GrpoError, match=r"failed in reply\(\).*exceeded its deadline"):
-                await verifier.reply(tasks[2], [Message("assistant", "fall silent")])
-
-    asyncio.run(run())
+async def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> None:
+    async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=2)) as verifier:
+        tasks = await verifier.tasks(keys(3), draws=[7, 8, 9])
+        assert [(t.prompt, t.data, t.draw) for t in tasks] == [
+            (f"question {i}", None, 7 + i) for i in range(3)
+        ]
+        assert await verifier.reference(tasks[1]) == "1 drawn 8"
+        assert await verifier.reply(tasks[2], [Message("assistant", "why")]) == (
+            Message("user", "2: why?"),
+        )
+        with pytest.raises(GrpoError, match=r"failed in reply\(\).*exceeded its deadline"):
+            await verifier.reply(tasks[2], [Message("assistant", "fall silent")])
 
 
 @pytest.mark.sampled(1)
@@ -194,24 +185,21 @@ def test_a_task_that_cannot_be_made_is_a_clear_error(order: str, reason: str) ->
     assert reason in str(caught.value)
 
 
-def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the_same() -> None:
-    async def run() -> Verdict:
-        env = hostile.HostileTasks(hostile.HostileTasksConfig("impure"))
-        async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
-            (task,) = await verifier.tasks(keys(1))
-            await verifier.verify([task], [[Rollout.of("die")]])
-            return (await verifier.verify([task], [[Rollout.of("1")]]))[0][0]
+async def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the_same() -> (
+    None
+):
+    env = hostile.HostileTasks(hostile.HostileTasksConfig("impure"))
+    async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
+        (task,) = await verifier.tasks(keys(1))
+        await verifier.verify([task], [[Rollout.of("die")]])
+        ((verdict,),) = await verifier.verify([task], [[Rollout.of("1")]])
+    assert "take all randomness from key.rng()" in (verdict.error or "")
 
-    assert "take all randomness from key.rng()" in (asyncio.run(run()).error or "")
 
-
-def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given() -> None:
-    async def run() -> Task[Any]:
-        spec = Spec("hostile", "hostile_envs:HostileTasks")
-        async with Verifier(hostile.Hostile(), spec=spec, overrides={"order": "plain"}) as verifier:
-            return (await verifier.tasks(keys(1)))[0]
-
-    assert asyncio.run(run()).prompt == "question 0"
+async def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given() -> None:
+    spec = Spec("hostile", "hostile_envs:HostileTasks")
+    async with Verifier(hostile.Hostile(), spec=spec, overrides={"order": "plain"}) as verifier:
+        assert (await verifier.tasks(keys(1)))[0].prompt == "question 0"
 
 
 # Inline and asynchronous
@@ -260,22 +248,18 @@ def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None
 
 
 @pytest.mark.parametrize("env_class", [hostile.Trusted, hostile.Patient, hostile.Batch])
-def test_a_rollout_gets_the_verdict_alone_that_it_gets_among_others(
+async def test_a_rollout_gets_the_verdict_alone_that_it_gets_among_others(
     env_class: type[Environment[Any]],
 ) -> None:
     rollouts = [Rollout.of("1"), Rollout.of("0.5"), Rollout((), finish="error")]
-
-    async def run() -> tuple[list[Verdict], list[Verdict], VerifyStats]:
-        async with Verifier(env_class(), weights={"reward": 0.5}) as verifier:
-            task = await verifier.task(keys(1)[0])
-            alone = [await verifier.judge(task, rollout) for rollout in rollouts]
-            return alone, (await verifier.verify([task], [rollouts]))[0], verifier.stats
-
-    alone, together, stats = asyncio.run(run())
+    async with Verifier(env_class(), weights={"reward": 0.5}) as verifier:
+        task = await verifier.task(keys(1)[0])
+        alone = [await verifier.judge(task, rollout) for rollout in rollouts]
+        (together,) = await verifier.verify([task], [rollouts])
     assert alone == together
     assert [verdict.total for verdict in alone[:2]] == [0.5, 0.25]
     assert [verdict.scored for verdict in alone] == [True, True, False]
-    assert (stats.verdicts, stats.errors) == (6, 2)
+    assert (verifier.stats.verdicts, verifier.stats.errors) == (6, 2)
 
 
 # Whole groups
@@ -353,18 +337,15 @@ def test_an_environment_and_weights_that_cannot_be_used_are_refused_before_any_w
 # Nothing left behind
 
 
-def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
-    async def run() -> None:
-        settings = VerifyConfig(workers=2, timeout_seconds=60)
-        async with Verifier(hostile.Hostile(), settings=settings) as verifier:
-            tasks = await verifier.tasks(keys(1))
-            job = asyncio.ensure_future(verifier.verify(tasks, [[Rollout.of("sleep")] * 2]))
-            await asyncio.to_thread(workers_at_work, os.getpid(), 2)
-            job.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await job
-
-    asyncio.run(run())
+async def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
+    settings = VerifyConfig(workers=2, timeout_seconds=60)
+    async with Verifier(hostile.Hostile(), settings=settings) as verifier:
+        tasks = await verifier.tasks(keys(1))
+        job = asyncio.ensure_future(verifier.verify(tasks, [[Rollout.of("sleep")] * 2]))
+        await asyncio.to_thread(workers_at_work, os.getpid(), 2)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
     assert workers_below(os.getpid()) == []
 
 

@@ -1,6 +1,5 @@
 """Rows as tasks: files, templates, rewards, and what is said when they do not fit."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -123,7 +122,7 @@ def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
     assert score(texts, f"what  IS {wanted} + {wanted}?") == 1
 
 
-def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
+async def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(REWARD)
@@ -131,14 +130,10 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
     monkeypatch.chdir(tmp_path)
     settings = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "mine.py:half"}
     spec = PluginHost().get("environment", "dataset")
-
-    async def through() -> list[float]:
-        async with Verifier(dataset(**settings), spec=spec, overrides=settings) as verifier:
-            tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
-            ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
-            return [first.total, second.total]
-
-    assert asyncio.run(through()) == [0.5, 0.0]
+    async with Verifier(dataset(**settings), spec=spec, overrides=settings) as verifier:
+        tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
+        ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
+        assert [first.total, second.total] == [0.5, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """GSM8K: what is read, what is paid in both sets of reward functions, and what never earns correctness."""
 
-import asyncio
 import json
 import os
 import sys
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError, Verdict
+from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError
 from grpo_core.testing import assert_environment
 from grpo_core.verify.engine import Verifier
 from grpo_env_gsm8k import fixed, legacy
@@ -311,13 +310,11 @@ def test_legacy_values_are_those_that_were_reproduced() -> None:
 
 
 @pytest.mark.parametrize(("rewards", "total"), [("legacy", 4.0), ("fixed", 1.0)])
-def test_a_run_pays_each_set_with_its_own_weights(
+async def test_a_run_pays_each_set_with_its_own_weights(
     rewards: Literal["legacy", "fixed"], total: float
 ) -> None:
-    async def judged() -> Verdict:
-        async with Verifier(GSM8K(GSM8KConfig(source="templates", rewards=rewards))) as verifier:
-            (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
-            reference = Rollout.of(await verifier.reference(task) or "")
-            return (await verifier.verify([task], [[reference]]))[0][0]
-
-    assert asyncio.run(judged()).total == pytest.approx(total)
+    async with Verifier(GSM8K(GSM8KConfig(source="templates", rewards=rewards))) as verifier:
+        (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
+        reference = Rollout.of(await verifier.reference(task) or "")
+        ((verdict,),) = await verifier.verify([task], [[reference]])
+    assert verdict.total == pytest.approx(total)

@@ -294,21 +294,17 @@ def test_a_vote_that_is_an_error_is_no_vote() -> None:
 # An endpoint that is away
 
 
-def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_shorter(
+async def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_shorter(
     endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     judge = endpoint.judge(retries=0)
-
-    async def run() -> list[Any]:
-        endpoint.stop()
-        asyncio.get_running_loop().call_later(3, endpoint.start)
-        requests = [JudgeRequest(f"text {number}") for number in range(10)]
-        verdicts = [within(judge.judge([request]), 0.5) for request in requests]
-        return [judgement for (judgement,) in await asyncio.gather(*verdicts)]
-
+    endpoint.stop()
+    asyncio.get_running_loop().call_later(3, endpoint.start)
+    requests = [JudgeRequest(f"text {number}") for number in range(10)]
+    verdicts = [within(judge.judge([request]), 0.5) for request in requests]
     with caplog.at_level(logging.WARNING):
-        judgements = asyncio.run(run())
-    assert [(judgement.score, judgement.error) for judgement in judgements] == [(0.7, None)] * 10
+        judgements = await asyncio.gather(*verdicts)
+    assert [(found.score, found.error) for (found,) in judgements] == [(0.7, None)] * 10
     away, back = [record.getMessage() for record in caplog.records]
     assert f"the judge any at {endpoint.url} is unavailable (APIConnectionError" in away
     assert "up to 120 s" in away
@@ -321,20 +317,17 @@ def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_
     [(404, b"404 page not found"), (403, b"try later"), (200, b"<html>maintenance</html>")],
     ids=["no such page", "forbidden", "a page"],
 )
-def test_what_stands_before_an_endpoint_that_restarts_is_waited_for_as_well(
+async def test_what_stands_before_an_endpoint_that_restarts_is_waited_for_as_well(
     endpoint: Endpoint,
     meanwhile: Reply,
 ) -> None:
     """A proxy answers in its place. It has graded before, so that its settings are right."""
     judge = endpoint.judge(retries=0)
-
-    async def run() -> list[Judgement]:
-        first = await judge.judge([JudgeRequest("one")])
-        away_until = time.monotonic() + 1.5
-        endpoint.reply = lambda asked: meanwhile if time.monotonic() < away_until else good(6)
-        return [*first, *await judge.judge([JudgeRequest("two"), JudgeRequest("three")])]
-
-    found = [(judgement.score, judgement.error) for judgement in asyncio.run(run())]
+    first = await judge.judge([JudgeRequest("one")])
+    away_until = time.monotonic() + 1.5
+    endpoint.reply = lambda asked: meanwhile if time.monotonic() < away_until else good(6)
+    both = [*first, *await judge.judge([JudgeRequest("two"), JudgeRequest("three")])]
+    found = [(judgement.score, judgement.error) for judgement in both]
     assert found == [(0.7, None), (0.6, None), (0.6, None)]
 
 
@@ -354,21 +347,17 @@ def test_a_probe_goes_before_the_calls_that_wait_for_their_turn(
     assert endpoint.most_flying <= 8  # two at once; the server goes on with those given up
 
 
-def test_a_judge_that_is_closed_keeps_nobody_waiting_and_may_be_asked_again(
+async def test_a_judge_that_is_closed_keeps_nobody_waiting_and_may_be_asked_again(
     endpoint: Endpoint,
 ) -> None:
-    async def run() -> tuple[Judgement, Judgement]:
-        endpoint.reply = lambda asked: time.sleep(0.5) or good(7)
-        judge = endpoint.judge()
-        waiting = asyncio.create_task(judge.judge([JudgeRequest("one")]))
-        await asyncio.sleep(0.2)
-        await judge.close()
-        ((first,), (second,)) = await waiting, await judge.judge([JudgeRequest("two")])
-        await judge.close()
-        return first, second
-
     started = time.monotonic()
-    first, second = asyncio.run(run())
+    endpoint.reply = lambda asked: time.sleep(0.5) or good(7)
+    judge = endpoint.judge()
+    waiting = asyncio.create_task(judge.judge([JudgeRequest("one")]))
+    await asyncio.sleep(0.2)
+    await judge.close()
+    ((first,), (second,)) = await waiting, await judge.judge([JudgeRequest("two")])
+    await judge.close()
     assert first.error is None or "closed" in first.error
     assert (second.score, second.error) == (0.7, None)
     assert time.monotonic() - started < 5
@@ -482,49 +471,40 @@ class Probe:
         return Outage(self, name="x", patience_seconds=patience_seconds, retries=2)
 
 
-def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
-    async def run() -> None:
-        probe = Probe(None, seconds=0.1)
-        outage = probe.outage()
-        first = asyncio.create_task(outage.answers_at_once())
-        await asyncio.sleep(0.15)
-        later = [asyncio.create_task(outage.answers_at_once()) for _ in range(10)]
-        assert all(await asyncio.gather(first, *later))
-        assert probe.calls == 4  # two for the first, and two that all the others share
-
-    asyncio.run(run())
+async def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
+    probe = Probe(None, seconds=0.1)
+    outage = probe.outage()
+    first = asyncio.create_task(outage.answers_at_once())
+    await asyncio.sleep(0.15)
+    later = [asyncio.create_task(outage.answers_at_once()) for _ in range(10)]
+    assert all(await asyncio.gather(first, *later))
+    assert probe.calls == 4  # two for the first, and two that all the others share
 
 
-def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> None:
-    async def run() -> None:
-        outage = Probe(FailureKind.UNAVAILABLE).outage(patience_seconds=0.6)
-        for least, most in ((0.5, 30.0), (0.0, 0.45)):
-            started = time.monotonic()
-            with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
-                await outage.answers_at_once()
-            assert least <= time.monotonic() - started <= most
-        outage.answered()
+async def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> None:
+    outage = Probe(FailureKind.UNAVAILABLE).outage(patience_seconds=0.6)
+    for least, most in ((0.5, 30.0), (0.0, 0.45)):
         started = time.monotonic()
         with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
             await outage.answers_at_once()
-        assert time.monotonic() - started > 0.5
+        assert least <= time.monotonic() - started <= most
+    outage.answered()
+    started = time.monotonic()
+    with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
+        await outage.answers_at_once()
+    assert time.monotonic() - started > 0.5
 
-    asyncio.run(run())
 
-
-def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
-    async def run() -> None:
-        outage = Probe(FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE, None).outage()
-        first, second = (
-            asyncio.create_task(outage.answers_at_once()),
-            asyncio.create_task(outage.answers_at_once()),
-        )
-        await asyncio.sleep(0.05)
-        gated = asyncio.create_task(outage.wait_until_available())
-        await asyncio.sleep(0.05)
-        assert not gated.done()
-        first.cancel()
-        assert not await second
-        await gated
-
-    asyncio.run(run())
+async def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
+    outage = Probe(FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE, None).outage()
+    first, second = (
+        asyncio.create_task(outage.answers_at_once()),
+        asyncio.create_task(outage.answers_at_once()),
+    )
+    await asyncio.sleep(0.05)
+    gated = asyncio.create_task(outage.wait_until_available())
+    await asyncio.sleep(0.05)
+    assert not gated.done()
+    first.cancel()
+    assert not await second
+    await gated

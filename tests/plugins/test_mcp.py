@@ -165,12 +165,10 @@ def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
 
 
 @pytest.mark.heavy
-def test_two_episodes_have_servers_of_their_own() -> None:
-    async def both() -> Any:
-        count = calls(("count", {"by": 1}))
-        return await asyncio.gather(*(played(McpServer(FRAIL), count, count) for _ in range(2)))
-
-    assert [replies for replies, _ in asyncio.run(both())] == [[["1"], ["2"]]] * 2
+async def test_two_episodes_have_servers_of_their_own() -> None:
+    count = calls(("count", {"by": 1}))
+    both = await asyncio.gather(*(played(McpServer(FRAIL), count, count) for _ in range(2)))
+    assert [replies for replies, _ in both] == [[["1"], ["2"]]] * 2
 
 
 @pytest.mark.parametrize(

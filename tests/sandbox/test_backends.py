@@ -364,78 +364,63 @@ def test_the_same_programs_have_the_same_outcomes_under_both_back_ends(
 
 
 @pytest.mark.sampled(1)
-def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
-    async def hang_beside_neighbours() -> None:
-        program = Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)
-        hanging = asyncio.ensure_future(pool.run([program]))
-        await asyncio.sleep(0.1)  # it is the first in the queue
-        neighbours = await pool.run([PROBE] * 50)
-        assert not hanging.done()  # the neighbours did not wait for it
-        assert [row[0].value for row in neighbours] == [UNDISTURBED] * 50
-        assert (await hanging)[0][0].status == "timeout_wall"
-
-    run(pool, PROBE, PROBE)  # both jails are there
-    asyncio.run(hang_beside_neighbours())
+async def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
+    await pool.run([PROBE, PROBE])  # both jails are there
+    program = Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)
+    hanging = asyncio.ensure_future(pool.run([program]))
+    await asyncio.sleep(0.1)  # it is the first in the queue
+    neighbours = await pool.run([PROBE] * 50)
+    assert not hanging.done()  # the neighbours did not wait for it
+    assert [row[0].value for row in neighbours] == [UNDISTURBED] * 50
+    assert (await hanging)[0][0].status == "timeout_wall"
 
 
-def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
+async def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     """One kill -9 in the middle of a batch."""
     before = supervisors()
-    run(pool, PROBE, PROBE)
-
-    async def disturbed() -> Sequence[Sequence[Outcome]]:
-        source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
-        program = Program(source, "f", [(i,) for i in range(20)], SHORT)
-        batch = asyncio.ensure_future(pool.run([program]))
-        await asyncio.sleep(0.7)
-        kill_one_beside(before)
-        return await batch
-
-    (row,) = asyncio.run(disturbed())
+    await pool.run([PROBE, PROBE])
+    source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
+    program = Program(source, "f", [(i,) for i in range(20)], SHORT)
+    batch = asyncio.ensure_future(pool.run([program]))
+    await asyncio.sleep(0.7)
+    kill_one_beside(before)
+    (row,) = await batch
     assert [outcome.value for outcome in row] == list(range(20))
 
 
-def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
+async def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     """As a machine short of memory does, outside the container's own count: its choice falls on programs first."""
     before, pool = supervisors(), open_pool(backend, 1)
-    run(pool, PROBE)
+    await pool.run([PROBE])
     ours = supervisors() - before
-
-    async def disturbed() -> Sequence[Sequence[Outcome]]:
-        source = "import time\ndef f(x):\n    time.sleep(2)\n    return x"
-        program = Program(source, "f", [(1,), (2,)], replace(SHORT, wall_seconds=30))
-        batch = asyncio.ensure_future(pool.run([program]))
-        started = await asyncio.to_thread(supervisors_beside, before | ours)
-        await asyncio.sleep(0.2)
-        os.kill(max(started), signal.SIGKILL)
-        return await batch
-
-    (row,) = asyncio.run(disturbed())
-    asyncio.run(pool.close())
+    source = "import time\ndef f(x):\n    time.sleep(2)\n    return x"
+    program = Program(source, "f", [(1,), (2,)], replace(SHORT, wall_seconds=30))
+    batch = asyncio.ensure_future(pool.run([program]))
+    started = await asyncio.to_thread(supervisors_beside, before | ours)
+    await asyncio.sleep(0.2)
+    os.kill(max(started), signal.SIGKILL)
+    (row,) = await batch
+    await pool.close()
     assert [outcome.value for outcome in row] == [1, 2], row
 
 
-def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_pool_goes_on() -> (
+async def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_pool_goes_on() -> (
     None
 ):
-    asyncio.run(opened("bubblewrap", 1).close())
+    await opened("bubblewrap", 1).close()
     pool = Bubblewrap(BubblewrapConfig(jails=1, patience_seconds=0.5))
-    assert run(pool, PROBE)[0][0].value == UNDISTURBED
+    assert (await pool.run([PROBE]))[0][0].value == UNDISTURBED
     for slot in pool._slots:
         slot.end_jail()  # the next call needs a new one
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-    async def short() -> Sequence[Sequence[Outcome]]:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-        try:
-            return await asyncio.wait_for(pool.run([PROBE]), 20)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    ((found,),) = asyncio.run(short())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        ((found,),) = await asyncio.wait_for(pool.run([PROBE]), 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (found.status, "could not be started" in found.error) == ("infra_error", True), found
-    assert run(pool, PROBE)[0][0].value == UNDISTURBED
-    asyncio.run(pool.close())
+    assert (await pool.run([PROBE]))[0][0].value == UNDISTURBED
+    await pool.close()
 
 
 @pytest.mark.slow

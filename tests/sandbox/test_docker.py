@@ -98,18 +98,14 @@ async def busy_container(engine: Engine) -> str:
         await asyncio.sleep(0.02)
 
 
-def test_a_program_that_always_loses_its_container_is_at_fault_itself(
+async def test_a_program_that_always_loses_its_container_is_at_fault_itself(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
     pool = open_pool()
-
-    async def disturbed() -> Any:
-        batch = asyncio.ensure_future(pool.run([sleeper(4)]))
-        for _ in range(5):
-            await asyncio.to_thread(engine.docker, "kill", await busy_container(engine))
-        return (await batch)[0][0]
-
-    outcome = asyncio.run(disturbed())
+    batch = asyncio.ensure_future(pool.run([sleeper(4)]))
+    for _ in range(5):
+        await asyncio.to_thread(engine.docker, "kill", await busy_container(engine))
+    outcome = (await batch)[0][0]
     assert (outcome.status, outcome.suspected) == ("signal", True)
     assert outcome.error.startswith(
         "it failed 5 times where a known-good program ran; the last time: the jail container"
@@ -168,20 +164,17 @@ def _children(parent: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(
+async def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(
     engine: Engine, open_pool: Callable[..., Docker], caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = open_pool(jails=2)
-
-    async def disturbed() -> Any:
-        batch = asyncio.ensure_future(within(pool.run([sleeper(0.2, 20)]), 2.0))
-        await asyncio.sleep(1)
-        await asyncio.to_thread(engine.stop, signal.SIGKILL)
-        await asyncio.sleep(3)
-        await asyncio.to_thread(engine.start)
-        return [outcome.value for outcome in (await batch)[0]]
-
-    assert asyncio.run(disturbed()) == list(range(20))  # though its deadline of 2 s is long past
+    batch = asyncio.ensure_future(within(pool.run([sleeper(0.2, 20)]), 2.0))
+    await asyncio.sleep(1)
+    await asyncio.to_thread(engine.stop, signal.SIGKILL)
+    await asyncio.sleep(3)
+    await asyncio.to_thread(engine.start)
+    found = [outcome.value for outcome in (await batch)[0]]
+    assert found == list(range(20))  # though its deadline of 2 s is long past
     messages = [
         record.getMessage() for record in caplog.records if record.name == "grpo_sandbox.blame"
     ]
@@ -191,49 +184,41 @@ def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_onc
 
 
 @pytest.mark.heavy
-def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(
+async def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
     """Its containers end with it: one session is idle then, and one in the middle of a command."""
     pool = open_pool()
-
-    async def disturbed() -> tuple[str, str, bytes | None]:
-        idle, busy = await pool.session({"a": "1"}), await pool.session({"a": "2"})
-        await idle.exec("cat a a > b")
-        working = asyncio.ensure_future(busy.exec("sleep 2; cat a; echo done > b"))
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(engine.stop, signal.SIGKILL)
-        await asyncio.sleep(1)
-        await asyncio.to_thread(engine.start)
-        found = (await working).stdout, (await idle.exec("cat b")).stdout, await busy.read("b")
-        for session in (idle, busy):
-            await session.close()
-        return found
-
-    assert asyncio.run(disturbed()) == ("2", "11", b"done\n")
+    idle, busy = await pool.session({"a": "1"}), await pool.session({"a": "2"})
+    await idle.exec("cat a a > b")
+    working = asyncio.ensure_future(busy.exec("sleep 2; cat a; echo done > b"))
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(engine.stop, signal.SIGKILL)
+    await asyncio.sleep(1)
+    await asyncio.to_thread(engine.start)
+    found = (await working).stdout, (await idle.exec("cat b")).stdout, await busy.read("b")
+    for session in (idle, busy):
+        await session.close()
+    assert found == ("2", "11", b"done\n")
 
 
 @pytest.mark.parametrize("seconds", [3, pytest.param(20, marks=pytest.mark.heavy)])
-def test_containers_that_are_paused_cost_no_verdict(
+async def test_containers_that_are_paused_cost_no_verdict(
     engine: Engine, open_pool: Callable[..., Docker], seconds: float
 ) -> None:
     """For less time than a call may take more than its limit, and for more."""
     pool = open_pool(jails=2)
-
-    async def disturbed() -> Any:
-        program = sleeper(0.4, 10, Limits(wall_seconds=2))
-        batch = asyncio.ensure_future(pool.run([program]))
-        await busy_container(engine)
-        names = running(engine)
-        engine.docker("pause", *names)
-        await asyncio.sleep(seconds)
-        engine.docker("unpause", *names, check=False)
-        return [outcome.value for outcome in (await batch)[0]]
-
-    assert asyncio.run(disturbed()) == list(range(10))
+    program = sleeper(0.4, 10, Limits(wall_seconds=2))
+    batch = asyncio.ensure_future(pool.run([program]))
+    await busy_container(engine)
+    names = running(engine)
+    engine.docker("pause", *names)
+    await asyncio.sleep(seconds)
+    engine.docker("unpause", *names, check=False)
+    assert [outcome.value for outcome in (await batch)[0]] == list(range(10))
 
 
-def test_a_jail_that_the_kernel_ends_for_the_programs_memory_is_the_programs_end(
+async def test_a_jail_that_the_kernel_ends_for_the_programs_memory_is_the_programs_end(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
     """Its choice is made to fall on the supervisor, which holds the output and is otherwise the last to go."""
@@ -246,16 +231,12 @@ def f(x):
     kept = [bytearray(1 << 20) for _ in range(60)]
     time.sleep(20)
 """
-
-    async def disturbed() -> Any:
-        limits = Limits(memory_mb=1000, wall_seconds=30, output_bytes=50_000_000)
-        batch = asyncio.ensure_future(pool.run([Program(source, "f", [(1,)], limits)]))
-        busy = await busy_container(engine)
-        supervisor = engine.docker("top", busy, "-eo", "pid").stdout.split()[1]
-        await asyncio.to_thread(Path(f"/proc/{supervisor}/oom_score_adj").write_text, "1000")
-        return (await batch)[0][0]
-
-    outcome = asyncio.run(disturbed())
+    limits = Limits(memory_mb=1000, wall_seconds=30, output_bytes=50_000_000)
+    batch = asyncio.ensure_future(pool.run([Program(source, "f", [(1,)], limits)]))
+    busy = await busy_container(engine)
+    supervisor = engine.docker("top", busy, "-eo", "pid").stdout.split()[1]
+    await asyncio.to_thread(Path(f"/proc/{supervisor}/oom_score_adj").write_text, "1000")
+    outcome = (await batch)[0][0]
     assert (outcome.status, outcome.suspected) == ("oom", False), outcome
     assert pool.started == 0  # the first jail was enough
 
@@ -288,21 +269,17 @@ def test_a_stream_of_events_that_breaks_off_costs_no_outcome_and_leaves_no_conta
     assert (outcome.status, outcome.suspected) == ("signal", True)
 
 
-def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(
+async def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(
     open_pool: Callable[..., Docker],
 ) -> None:
     pool = open_pool()
-
-    async def asked_while_closing() -> None:
-        first = asyncio.ensure_future(pool.run([sleeper(1)]))
-        await asyncio.sleep(0.5)
-        closing = asyncio.ensure_future(pool.close())
-        await asyncio.sleep(0.1)
-        ((second,),) = await pool.run([sleeper(3)])
-        await closing
-        assert [second.value, (await first)[0][0].value] == [0, 0]
-
-    asyncio.run(asked_while_closing())
+    first = asyncio.ensure_future(pool.run([sleeper(1)]))
+    await asyncio.sleep(0.5)
+    closing = asyncio.ensure_future(pool.close())
+    await asyncio.sleep(0.1)
+    ((second,),) = await pool.run([sleeper(3)])
+    await closing
+    assert [second.value, (await first)[0][0].value] == [0, 0]
     assert pool.started == 1  # beside the one that the pool was opened with
 
 

@@ -1,13 +1,12 @@
 """`grpo env check` with verifiers that run what the policy left in a session, under both back ends."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grpo_core import Services, TaskKey, Verdict
+from grpo_core import Services, TaskKey
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
@@ -107,21 +106,16 @@ def test_a_program_of_the_policys_may_run_what_the_policy_has_left(pool: JailPoo
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 @pytest.mark.parametrize(("of_policy", "passes"), [(False, False), (True, True)])
-def test_a_module_beside_the_check_pays_only_where_the_verdict_runs_a_program_of_the_policys(
+async def test_a_module_beside_the_check_pays_only_where_the_verdict_runs_a_program_of_the_policys(
     pool: JailPool, isolation: Any, of_policy: bool, passes: bool
 ) -> None:
     config = Config(("python3", "check.py"), of_policy)
     env = Desks(config, Services(sandboxes={"default": pool}))
-
-    async def run() -> Verdict:
-        settings = VerifyConfig(isolation=isolation, workers=1)
-        async with Verifier(env, settings=settings) as verifier:
-            (task,) = await verifier.tasks([TaskKey("desks", "train", 0)])
-            turns = ("echo 'print(True); raise SystemExit' > json.py", "done")
-            talk = await play(verifier, task, turns, max_turns=3, judge=True)
-            assert talk.verdict is not None
-            return talk.verdict
-
-    verdict = asyncio.run(run())
-    assert verdict.error is None
-    assert verdict.passed is passes
+    settings = VerifyConfig(isolation=isolation, workers=1)
+    async with Verifier(env, settings=settings) as verifier:
+        (task,) = await verifier.tasks([TaskKey("desks", "train", 0)])
+        turns = ("echo 'print(True); raise SystemExit' > json.py", "done")
+        talk = await play(verifier, task, turns, max_turns=3, judge=True)
+    assert talk.verdict is not None
+    assert talk.verdict.error is None
+    assert talk.verdict.passed is passes

@@ -56,7 +56,7 @@ def test_a_pool_without_jails_in_which_nothing_would_ever_run_is_refused() -> No
         JailPool(failing(JailLostError("no jail")), size=-3)
 
 
-def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> None:
+async def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> None:
     begun, under_way, go_on = [], threading.Event(), threading.Event()
 
     def start() -> Jail:
@@ -65,20 +65,18 @@ def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> Non
         go_on.wait(10)
         raise MemoryError("no room for a jail")
 
-    async def ten_then_one(pool: JailPool) -> None:
-        ten = asyncio.create_task(
-            pool.run([replace(PROGRAM, inputs=[(number,) for number in range(10)])] * 2)
-        )
-        await asyncio.to_thread(under_way.wait)
-        ten.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await ten
-        go_on.set()
-        with pytest.raises(MemoryError):
-            await pool.run([PROGRAM])
-        await pool.close()
-
-    asyncio.run(ten_then_one(JailPool(start, size=1)))
+    pool = JailPool(start, size=1)
+    ten = asyncio.create_task(
+        pool.run([replace(PROGRAM, inputs=[(number,) for number in range(10)])] * 2)
+    )
+    await asyncio.to_thread(under_way.wait)
+    ten.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ten
+    go_on.set()
+    with pytest.raises(MemoryError):
+        await pool.run([PROGRAM])
+    await pool.close()
     assert len(begun) == 2
 
 

@@ -107,18 +107,15 @@ def test_every_drawn_token_is_trained_once_after_the_very_tokens_that_it_was_dra
     assert sum(agent.turn_lengths()) == len(drawn)
 
 
-def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_starts_another():
-    async def run(agent: Capture) -> None:
-        messages = await turns(agent, "one", "two")  # user, policy, one, policy, two, policy
-        await agent.complete(ask(*messages[:4], Message("user", "other")))  # branches off
-        await agent.complete(ask(*PROMPT))  # the first prompt again
-        summary = (Message("user", "a summary of it all"),)
-        await turns(agent, "and on", start=summary)
-        edited = (*messages[:1], Message("assistant", "not what it said"), Message("user", "?"))
-        await agent.complete(ask(*edited))
-
+async def test_a_history_that_goes_on_lengthens_its_segment_and_one_that_is_rewritten_starts_another():
     agent = capture()
-    asyncio.run(run(agent))
+    messages = await turns(agent, "one", "two")  # user, policy, one, policy, two, policy
+    await agent.complete(ask(*messages[:4], Message("user", "other")))  # branches off
+    await agent.complete(ask(*PROMPT))  # the first prompt again
+    summary = (Message("user", "a summary of it all"),)
+    await turns(agent, "and on", start=summary)
+    edited = (*messages[:1], Message("assistant", "not what it said"), Message("user", "?"))
+    await agent.complete(ask(*edited))
     first, branch, again, rewritten, edited = agent.segments()
     first_end = (*first.prompt_ids, *first.token_ids)
     assert branch.prompt_ids != first_end[: len(branch.prompt_ids)]
@@ -144,34 +141,28 @@ def test_draws_do_not_depend_on_the_order_of_arrival():
     assert asyncio.run(run(capture(attempt=2), (0, 1, 2))) != answers[0]
 
 
-def test_requests_at_once_that_continue_one_history_do_not_share_tokens():
-    async def run(agent: Capture) -> None:
-        messages = await turns(agent)
-        more = ask(*messages, Message("user", "go on"))
-        await asyncio.gather(agent.complete(more), agent.complete(more), agent.complete(more))
-
+async def test_requests_at_once_that_continue_one_history_do_not_share_tokens():
     agent = capture()
-    asyncio.run(run(agent))
+    messages = await turns(agent)
+    more = ask(*messages, Message("user", "go on"))
+    await asyncio.gather(agent.complete(more), agent.complete(more), agent.complete(more))
     segments = agent.segments()
     assert len(segments) == 3
     assert segments[1].prompt_ids == segments[2].prompt_ids
     assert len({segment.token_ids for segment in segments}) == 3
 
 
-def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whatever_their_ids():
-    async def run(agent: Capture) -> None:
-        request = ask(*PROMPT, tools=(TOOL,))
-        answer = await agent.complete(request)
-        (choice,) = answer.choices
-        (call,) = choice.message.tool_calls
-        assert (call.name, call.arguments) == ("look", {"place": "here"})
-        sent = replace(choice.message, tool_calls=(replace(call, id="x1"),))
-        await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall"), tools=(TOOL,)))
-        await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall")))  # without the tools
-
+async def test_the_calls_of_tools_that_a_client_sends_back_continue_the_tokens_whatever_their_ids():
     text = '<tool_call>\n{"name": "look", "arguments": {"place": "here"}}\n</tool_call>'
     agent = capture(Saying(text))
-    asyncio.run(run(agent))
+    request = ask(*PROMPT, tools=(TOOL,))
+    answer = await agent.complete(request)
+    (choice,) = answer.choices
+    (call,) = choice.message.tool_calls
+    assert (call.name, call.arguments) == ("look", {"place": "here"})
+    sent = replace(choice.message, tool_calls=(replace(call, id="x1"),))
+    await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall"), tools=(TOOL,)))
+    await agent.complete(ask(*PROMPT, sent, Message("tool", "a wall")))  # without the tools
     first, other = agent.segments()
     assert agent.turn_lengths() == (len(POLICY.encode_text(text, before="")) + 1,) * 3
     assert sum(first.trainable) == 2 * agent.turn_lengths()[0]
@@ -207,18 +198,14 @@ def test_a_request_that_contradicts_the_run_is_refused_and_leaves_nothing(fields
     assert len(asyncio.run(agent.complete(allowed)).choices[0].token_ids) <= 2
 
 
-def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends():
-    async def run(agent: Capture) -> list[str | None]:
-        codes = []
-        for text in ("x" * 4000, "a", "b"):
-            try:
-                await agent.complete(ask(Message("user", text)))
-            except RefusedRequestError as error:
-                codes.append(error.code)
-        return codes
-
-    agent = capture(budget=replace(BUDGET, turns=1, context=300))
-    assert asyncio.run(run(agent)) == ["context_length_exceeded", "turns_exceeded"]
+async def test_without_room_or_turns_the_refusal_has_a_code_by_which_the_attempt_ends():
+    agent, codes = capture(budget=replace(BUDGET, turns=1, context=300)), []
+    for text in ("x" * 4000, "a", "b"):
+        try:
+            await agent.complete(ask(Message("user", text)))
+        except RefusedRequestError as error:
+            codes.append(error.code)
+    assert codes == ["context_length_exceeded", "turns_exceeded"]
 
 
 class Slow(Engine):
@@ -233,19 +220,16 @@ class Slow(Engine):
         return await super().generate(request)
 
 
-def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers():
-    async def run(agent: Capture, sampler: Slow) -> None:
-        request = asyncio.create_task(agent.complete(ask(*PROMPT)))
-        await asyncio.sleep(0.05)
-        request.cancel()
-        await asyncio.gather(request, return_exceptions=True)
-        sampler.seconds = 0
-        await agent.complete(ask(*PROMPT))
-
+async def test_a_request_that_is_given_up_leaves_no_tokens_and_no_gap_in_the_random_numbers():
     sampler = Slow(60)
     agent, other = capture(sampler), capture()
-    asyncio.run(run(agent, sampler))
-    asyncio.run(other.complete(ask(*PROMPT)))
+    request = asyncio.create_task(agent.complete(ask(*PROMPT)))
+    await asyncio.sleep(0.05)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    sampler.seconds = 0
+    await agent.complete(ask(*PROMPT))
+    await other.complete(ask(*PROMPT))
     assert agent.segments() == other.segments()
 
 
@@ -255,17 +239,14 @@ def test_the_clock_of_the_agent_stands_still_while_it_waits_for_the_policy():
     assert clock.left() > 0.05
 
 
-def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway():
-    async def run(agent: Capture) -> None:
-        answer = await agent.complete(CompletionRequest("once upon", max_tokens=3))
-        (choice,) = answer.choices
-        await agent.complete(CompletionRequest("once upon" + choice.text + " and"))
-        ids = (5, 6, 7)
-        (choice,) = (await agent.complete(CompletionRequest(ids, max_tokens=3))).choices
-        await agent.complete(CompletionRequest((*ids, *choice.token_ids, 8)))
-
+async def test_raw_text_goes_on_where_it_stopped_and_tokens_do_anyway():
     agent = capture()
-    asyncio.run(run(agent))
+    answer = await agent.complete(CompletionRequest("once upon", max_tokens=3))
+    (choice,) = answer.choices
+    await agent.complete(CompletionRequest("once upon" + choice.text + " and"))
+    ids = (5, 6, 7)
+    (choice,) = (await agent.complete(CompletionRequest(ids, max_tokens=3))).choices
+    await agent.complete(CompletionRequest((*ids, *choice.token_ids, 8)))
     text, tokens = agent.segments()
     assert text.prompt_ids == POLICY.encode("once upon")
     assert tokens.prompt_ids == (5, 6, 7)

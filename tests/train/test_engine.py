@@ -55,22 +55,18 @@ def test_requests_with_other_parameters_are_a_batch_of_their_own(policy, sizes):
     assert [c.token_ids for c in completions[:5]] == [c.token_ids for c in expected]
 
 
-def test_a_request_that_comes_while_others_are_decoded_is_computed_next(policy, sizes):
+async def test_a_request_that_comes_while_others_are_decoded_is_computed_next(policy, sizes):
     """One that is given up while it waits is not computed at all."""
     first, second, given_up, late = requests_for(prompts(4), 1, length=60)
-
-    async def one_late() -> None:
-        engine = Engine(policy)
-        running = [asyncio.create_task(engine.generate(request)) for request in (first, second)]
-        await asyncio.sleep(0.005)
-        waiting = [asyncio.create_task(engine.generate(request)) for request in (given_up, late)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        await asyncio.gather(*running, *waiting, return_exceptions=True)
-        assert waiting[0].cancelled()
-        assert waiting[1].result().token_ids
-
-    asyncio.run(one_late())
+    engine = Engine(policy)
+    running = [asyncio.create_task(engine.generate(request)) for request in (first, second)]
+    await asyncio.sleep(0.005)
+    waiting = [asyncio.create_task(engine.generate(request)) for request in (given_up, late)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await asyncio.gather(*running, *waiting, return_exceptions=True)
+    assert waiting[0].cancelled()
+    assert waiting[1].result().token_ids
     assert sizes == [2, 1]
 
 
@@ -93,21 +89,17 @@ def test_a_request_that_is_given_up_costs_the_others_nothing():
         assert found[place].token_ids == expected[place].token_ids
 
 
-def test_logits_that_are_not_finite_reach_every_caller_and_the_engine_goes_on():
+async def test_logits_that_are_not_finite_reach_every_caller_and_the_engine_goes_on():
     policy = tiny_policy()
     requests = requests_for(prompts(2), 2)
     head = policy.model.get_output_embeddings().weight.detach()
     before = head.clone()
-
-    async def broken_then_whole() -> None:
-        engine = Engine(policy)
-        head.fill_(float("nan"))
-        outcomes = await asyncio.gather(*map(engine.generate, requests), return_exceptions=True)
-        assert all(isinstance(outcome, RunStoppedError) for outcome in outcomes)
-        head.copy_(before)
-        assert all(c.token_ids for c in await asyncio.gather(*map(engine.generate, requests)))
-
-    asyncio.run(broken_then_whole())
+    engine = Engine(policy)
+    head.fill_(float("nan"))
+    outcomes = await asyncio.gather(*map(engine.generate, requests), return_exceptions=True)
+    assert all(isinstance(outcome, RunStoppedError) for outcome in outcomes)
+    head.copy_(before)
+    assert all(c.token_ids for c in await asyncio.gather(*map(engine.generate, requests)))
 
 
 def test_a_request_without_numbers_is_answered_with_nothing(policy):
@@ -116,7 +108,7 @@ def test_a_request_without_numbers_is_answered_with_nothing(policy):
     assert SamplingConfig(temperature=0.7).params(0.0) == SamplingParams(temperature=0.0)
 
 
-def test_computations_follow_one_another_in_one_thread_while_the_loop_goes_on():
+async def test_computations_follow_one_another_in_one_thread_while_the_loop_goes_on():
     thread = ComputeThread(torch.device("cpu"))
     names: list[str] = []
 
@@ -125,21 +117,18 @@ def test_computations_follow_one_another_in_one_thread_while_the_loop_goes_on():
         time.sleep(0.1)
         return len(names)
 
-    async def both() -> int:
-        computing = [asyncio.ensure_future(thread.run(compute)) for _ in range(2)]
-        ticks = 0
-        while not computing[1].done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        assert [task.result() for task in computing] == [1, 2]
-        return ticks
-
-    assert asyncio.run(both()) >= 10
+    computing = [asyncio.ensure_future(thread.run(compute)) for _ in range(2)]
+    ticks = 0
+    while not computing[1].done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    assert [task.result() for task in computing] == [1, 2]
+    assert ticks >= 10
     assert len(set(names)) == 1
     assert names[0] != threading.main_thread().name
 
 
-def test_a_caller_that_is_cancelled_waits_for_the_end_of_its_computation():
+async def test_a_caller_that_is_cancelled_waits_for_the_end_of_its_computation():
     thread = ComputeThread(torch.device("cpu"))
     steps: list[str] = []
 
@@ -148,18 +137,15 @@ def test_a_caller_that_is_cancelled_waits_for_the_end_of_its_computation():
         time.sleep(0.2)
         steps.append("ended")
 
-    async def cancelled() -> None:
-        task = asyncio.create_task(thread.run(compute))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert steps == ["began", "ended"]
-
-    asyncio.run(cancelled())
+    task = asyncio.create_task(thread.run(compute))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert steps == ["began", "ended"]
 
 
-def test_who_has_all_completions_finds_the_weights_restored(monkeypatch):
+async def test_who_has_all_completions_finds_the_weights_restored(monkeypatch):
     policy = tiny_policy()
     merged = policy.merged
 
@@ -171,14 +157,10 @@ def test_who_has_all_completions_finds_the_weights_restored(monkeypatch):
 
     monkeypatch.setattr(policy, "merged", slowly_restored)
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
-
-    async def sample_all() -> None:
-        engine = Engine(policy)
-        await asyncio.gather(*map(engine.generate, requests_for(prompts(3), 2)))
-        assert policy.trainable()
-        assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
-
-    asyncio.run(sample_all())
+    engine = Engine(policy)
+    await asyncio.gather(*map(engine.generate, requests_for(prompts(3), 2)))
+    assert policy.trainable()
+    assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
 
 
 def arriving(policy: Policy, pauses: Sequence[float], **limits: float) -> None:
@@ -206,7 +188,7 @@ def test_a_batch_does_not_wait_for_ever(policy, sizes):
     assert sizes[0] < 21
 
 
-def test_clients_that_answer_a_batch_at_once_are_a_batch_again(policy, sizes):
+async def test_clients_that_answer_a_batch_at_once_are_a_batch_again(policy, sizes):
     """The first to come back does not begin the next batch without the others."""
     requests = requests_for(prompts(8), 1)
 
@@ -215,9 +197,6 @@ def test_clients_that_answer_a_batch_at_once_are_a_batch_again(policy, sizes):
             await engine.generate(requests[number])
             await asyncio.sleep(0.001 * number)
 
-    async def all_clients() -> None:
-        engine = Engine(policy, SamplingConfig(gather_ms=50))
-        await asyncio.gather(*(client(engine, number) for number in range(8)))
-
-    asyncio.run(all_clients())
+    engine = Engine(policy, SamplingConfig(gather_ms=50))
+    await asyncio.gather(*(client(engine, number) for number in range(8)))
     assert sizes == [8, 8, 8]

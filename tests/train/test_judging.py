@@ -92,33 +92,25 @@ def test_what_cannot_be_judged_alone_waits(settings, tmp_path, kind, more):
     assert env.owed == [0] * 24
 
 
-def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path):
+async def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path):
     env = Judge()
-
-    async def run() -> set[asyncio.Task[Any]]:
-        with pytest.raises(RunStoppedError, match="the sampler broke"):
-            await trainer(settings, tmp_path / "run", env, fails=True).arun()
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    assert asyncio.run(run()) == set()
+    with pytest.raises(RunStoppedError, match="the sampler broke"):
+        await trainer(settings, tmp_path / "run", env, fails=True).arun()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     assert env.cancelled == len(env.owed) >= 11
 
 
 @pytest.mark.slow
-def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back():
+async def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back():
     policy = tiny_policy()
     policy.end_ids = ()
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
     requests = requests_for(prompts(5), 4, length=500)
-
-    async def run() -> None:
-        sampled = asyncio.gather(*map(Engine(policy).generate, requests))
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-            assert not sampled.done()
-        sampled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sampled
-
-    asyncio.run(run())
+    sampled = asyncio.gather(*map(Engine(policy).generate, requests))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert not sampled.done()
+    sampled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sampled
     assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())

@@ -331,7 +331,7 @@ def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound, early):
     assert oldest == bound  # the bound is used
 
 
-def test_a_failure_belongs_to_its_step_and_ends_what_would_follow():
+async def test_a_failure_belongs_to_its_step_and_ends_what_would_follow():
     begun: list[int] = []
 
     async def roll_out(turn: Turn) -> int:
@@ -342,16 +342,13 @@ def test_a_failure_belongs_to_its_step_and_ends_what_would_follow():
         turn.pass_on(turn.start + 1)
         return turn.step
 
-    async def train() -> None:
-        queue = RolloutQueue(roll_out, max_staleness=4, total=9)
-        assert [await queue.next(step, start=0) for step in (1, 2)] == [1, 2]
-        with pytest.raises(RunStoppedError, match="the sampler is gone"):
-            await queue.next(3, start=0)
-        await queue.weights_taken()
-        await queue.close()
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(train())
+    queue = RolloutQueue(roll_out, max_staleness=4, total=9)
+    assert [await queue.next(step, start=0) for step in (1, 2)] == [1, 2]
+    with pytest.raises(RunStoppedError, match="the sampler is gone"):
+        await queue.next(3, start=0)
+    await queue.weights_taken()
+    await queue.close()
+    assert len(asyncio.all_tasks()) == 1
     assert begun == [1, 2, 3]
 
 
@@ -370,7 +367,7 @@ def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(t
     assert trained_indices(recorded.folder) == in_order(7)
 
 
-def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path):
+async def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path):
     more = {"steps": 4, "eval": {"tasks": 0}, "alarms": {"enabled": False}}
     recorded = Recorded(tmp_path, pipeline={"max_staleness": 2}, **more)
     trainer, calls = recorded.trainer, []
@@ -382,13 +379,10 @@ def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path)
             raise RunStoppedError("the sampler is gone")
         return await generate(request)
 
-    async def fail() -> int:
-        with pytest.raises(RunStoppedError, match="the sampler is gone"):
-            await trainer.arun()
-        return len(asyncio.all_tasks())
-
     trainer.actor.sampler.generate = failing  # type: ignore[method-assign]
-    assert asyncio.run(fail()) == 1
+    with pytest.raises(RunStoppedError, match="the sampler is gone"):
+        await trainer.arun()
+    assert len(asyncio.all_tasks()) == 1
     assert 0 < trainer.done < 3
     newest = checkpoints(recorded.folder / "checkpoints")[-1]
     assert newest.name == f"step-{trainer.done:06d}"

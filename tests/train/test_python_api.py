@@ -1,6 +1,5 @@
 """The trainer from Python: in a script, in a notebook whose event loop runs, and piece by piece."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,9 @@ def squares(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("awaits", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_run_in_a_notebook_whose_event_loop_is_running(settings, tmp_path, awaits):
+async def test_a_run_in_a_notebook_whose_event_loop_is_running(settings, tmp_path, awaits):
     trainer = make(settings, tmp_path / "run")
-
-    async def cell() -> Any:
-        return await trainer.arun() if awaits else trainer.run()
-
-    assert asyncio.run(cell()).keys() == {"reward", "pass_rate"}
+    assert (await trainer.arun() if awaits else trainer.run()).keys() == {"reward", "pass_rate"}
 
 
 @pytest.mark.slow
