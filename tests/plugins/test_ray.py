@@ -10,7 +10,8 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -139,18 +140,15 @@ def place_of(cluster: Cluster, count: int, *, concurrency: int = 1, start: float
     return RayPlace(whole, described, Actors(), count=lambda: count, start_seconds=start)
 
 
-def playing(
-    use: Callable[[Cluster, RayPlace], Awaitable[None]], cluster: Cluster, count: int, **more: Any
-) -> None:
-    """Do something with a place that is open, and is closed then."""
-
-    async def run() -> None:
-        place = place_of(cluster, count, **more)
-        await place.open()
-        await use(cluster, place)
-        await place.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(
+    cluster: Cluster, count: int, **more: Any
+) -> AsyncIterator[tuple[list[Actor], RayPlace]]:
+    """Yield the actors of a cluster with a place that is open, and is closed then."""
+    place = place_of(cluster, count, **more)
+    await place.open()
+    yield cluster.actors, place
+    await place.close()
 
 
 def request(session: str | None = None) -> Request:
@@ -163,39 +161,34 @@ async def asking(place: RayPlace, count: int, **more: Any) -> list[asyncio.Task[
     return tasks
 
 
-def test_the_actor_with_the_fewest_requests_is_asked_and_the_others_wait() -> None:
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+async def test_the_actor_with_the_fewest_requests_is_asked_and_the_others_wait() -> None:
+    async with playing(Cluster(), 3, concurrency=2) as (actors, place):
         tasks = await asking(place, 7)
-        assert [actor.asked for actor in cluster.actors] == [2, 2, 2]
-        cluster.actors[1].release.set()
+        assert [actor.asked for actor in actors] == [2, 2, 2]
+        actors[1].release.set()
         await asyncio.sleep(0.01)
-        assert [actor.asked for actor in cluster.actors] == [2, 3, 2]
-        for actor in cluster.actors:
+        assert [actor.asked for actor in actors] == [2, 3, 2]
+        for actor in actors:
             actor.release.set()
         answers = await asyncio.gather(*tasks)
         assert sorted(answer.value for answer in answers) == [0, 0, 1, 1, 1, 2, 2]
-
-    cluster = Cluster()
-    playing(use, cluster, 3, concurrency=2)
-    assert all(actor.closed and actor.killed for actor in cluster.actors)
+    assert all(actor.closed and actor.killed for actor in actors)
 
 
-def test_a_session_stays_with_its_actor() -> None:
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+async def test_a_session_stays_with_its_actor() -> None:
+    async with playing(Cluster(), 3) as (actors, place):
         tasks = await asking(place, 4, session="a dialogue")
-        assert sorted(actor.asked for actor in cluster.actors) == [0, 0, 1]
-        for actor in cluster.actors:
+        assert sorted(actor.asked for actor in actors) == [0, 0, 1]
+        for actor in actors:
             actor.release.set()
         assert len({answer.value for answer in await asyncio.gather(*tasks)}) == 1
 
-    playing(use, Cluster(), 3)
 
-
-def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+async def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
+    async with playing(Cluster(), 2) as (actors, place):
         first, second = await asking(place, 2)
-        cluster.actors[0].dead = True
-        cluster.actors[0].release.set()
+        actors[0].dead = True
+        actors[0].release.set()
         lost = await first
         assert (lost.outcome, lost.text) == (
             "lost",
@@ -203,41 +196,36 @@ def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
         )
         await asyncio.sleep(0.01)
         assert [pid for _, pid in place.actors] == [2, 1]
-        cluster.actors[1].release.set()
-        cluster.actors[2].release.set()
+        actors[1].release.set()
+        actors[2].release.set()
         assert (await second).value == 1
         values = {answer.value for answer in await asyncio.gather(*await asking(place, 2))}
         assert values == {1, 2}
 
-    playing(use, Cluster(), 2)
 
-
-def test_an_actor_that_does_not_say_that_it_lives_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_actor_that_does_not_say_that_it_lives_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_PING_SECONDS", 0.02)
     monkeypatch.setattr(module, "_DEAD_SECONDS", 0.05)
-
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+    async with playing(Cluster(), 1) as (actors, place):
         (slow,) = await asking(place, 1)
         await asyncio.sleep(0.2)
         assert not slow.done(), "one that answers pings may take its time"
-        cluster.actors[0].silent = True
+        actors[0].silent = True
         assert (await slow).outcome == "lost"
-        assert cluster.actors[0].killed
-
-    playing(use, Cluster(), 1)
+        assert actors[0].killed
 
 
-def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+async def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
+    async with playing(Cluster({}, {"wait": 60}, {"wait": 60}), 1, start=0.3) as (actors, place):
         (first,) = await asking(place, 1)
-        cluster.actors[0].dead = True
-        cluster.actors[0].release.set()
+        actors[0].dead = True
+        actors[0].release.set()
         assert (await first).outcome == "lost"
         answer = await place.ask(request(), seconds=1)
         assert answer.outcome == "lost"
         assert "no Ray actor could be started in time" in answer.text
-
-    playing(use, Cluster({}, {"wait": 60}, {"wait": 60}), 1, start=0.3)
 
 
 @pytest.mark.parametrize(
@@ -248,33 +236,28 @@ def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
         ([{"wait": 60}, {"wait": 60}], "did not start within 0.3 s; the cluster has 1 node with 2"),
     ],
 )
-def test_what_cannot_verify_ends_the_run_before_it_begins(
+async def test_what_cannot_verify_ends_the_run_before_it_begins(
     openings: list[dict[str, Any]], message: str
 ) -> None:
-    async def run() -> None:
-        cluster = Cluster(*openings)
-        place = place_of(cluster, 2, start=0.3)
-        try:
-            with pytest.raises(ConfigError, match=message):
-                await place.open()
-        finally:
-            await place.close()
-        assert all(actor.killed for actor in cluster.actors)
-
-    asyncio.run(run())
+    cluster = Cluster(*openings)
+    place = place_of(cluster, 2, start=0.3)
+    try:
+        with pytest.raises(ConfigError, match=message):
+            await place.open()
+    finally:
+        await place.close()
+    assert all(actor.killed for actor in cluster.actors)
 
 
-def test_a_cancelled_request_is_cancelled_in_the_actor_and_frees_it(ray: list[Any]) -> None:
-    async def use(cluster: Cluster, place: RayPlace) -> None:
+async def test_a_cancelled_request_is_cancelled_in_the_actor_and_frees_it(ray: list[Any]) -> None:
+    async with playing(Cluster(), 1) as (actors, place):
         first, second = await asking(place, 2)
         first.cancel()
         await asyncio.sleep(0.01)
         assert len(ray) == 1
-        assert cluster.actors[0].asked == 2
-        cluster.actors[0].release.set()
+        assert actors[0].asked == 2
+        actors[0].release.set()
         assert (await second).value == 0
-
-    playing(use, Cluster(), 1)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,24 +97,22 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return Fake(tmp_path)
 
 
-def using(sampler: VLLM, call: Callable[[VLLM], Awaitable[Any]], *, number: int = 0) -> Any:
-    """What `call` returns while the sampler runs, with weights of version 7."""
-
-    async def run() -> Any:
-        try:
-            await sampler.sync(Adapter(number), 7)
-            return await call(sampler)
-        finally:
-            await sampler.close()
-
-    return asyncio.run(run())
+@contextlib.asynccontextmanager
+async def using(sampler: VLLM, *, number: int = 0) -> AsyncIterator[VLLM]:
+    """Yield the sampler while it runs, with weights of version 7."""
+    try:
+        await sampler.sync(Adapter(number), 7)
+        yield sampler
+    finally:
+        await sampler.close()
 
 
 def drawn(sampler: VLLM, *requests: Request, number: int = 0) -> list[Completion]:
-    found: list[Completion] = using(
-        sampler, lambda it: asyncio.gather(*map(it.generate, requests)), number=number
-    )
-    return found
+    async def run() -> list[Completion]:
+        async with using(sampler, number=number):
+            return await asyncio.gather(*map(sampler.generate, requests))
+
+    return asyncio.run(run())
 
 
 async def until(event: Callable[[], object]) -> None:
@@ -205,20 +203,15 @@ def test_a_json_schema_is_the_servers_business_and_the_log_probs_are_of_the_full
     assert follows_schemas(fake.sampler())
 
 
-def test_each_version_has_a_name_of_its_own_and_the_one_before_is_removed(fake: Fake) -> None:
+async def test_each_version_has_a_name_of_its_own_and_the_one_before_is_removed(fake: Fake) -> None:
     weights = [Adapter(number) for number in range(3)]
-
-    async def run() -> list[Completion]:
-        sampler, found = fake.sampler(), []
-        for version, adapter in zip((0, 1, 0), weights, strict=True):  # the last: as after a resume
-            await sampler.sync(adapter, version)
-            found.append(await sampler.generate(asks(10, count=1)))
-        kept = [folder.exists() for adapter in weights for folder in adapter.folders]
-        assert kept == [False, False, True]
-        await sampler.close()
-        return found
-
-    found = asyncio.run(run())
+    sampler, found = fake.sampler(), []
+    for version, adapter in zip((0, 1, 0), weights, strict=True):  # the last: as after a resume
+        await sampler.sync(adapter, version)
+        found.append(await sampler.generate(asks(10, count=1)))
+    kept = [folder.exists() for adapter in weights for folder in adapter.folders]
+    assert kept == [False, False, True]
+    await sampler.close()
     assert [(c.token_ids, c.version) for c in found] == [((11,), 0), ((12,), 1), ((13,), 0)]
     names = fake.names()
     assert len(set(names)) == 3
@@ -275,15 +268,13 @@ def test_weights_that_the_server_refuses_are_an_error_in_its_words(fake: Fake) -
         drawn(fake.sampler())
 
 
-def test_a_cancelled_request_is_given_up_by_the_server_too(fake: Fake) -> None:
-    async def cancelled(sampler: VLLM) -> Completion:
+async def test_a_cancelled_request_is_given_up_by_the_server_too(fake: Fake) -> None:
+    async with using(fake.sampler()) as sampler:
         waiting = asyncio.create_task(sampler.generate(asks(fake_vllm.WAITS)))
         await until(fake.asked)
         waiting.cancel()
         await until(lambda: fake.events("cancelled"))
-        return await sampler.generate(asks(10, count=1))
-
-    assert using(fake.sampler(), cancelled).token_ids == (11,)
+        assert (await sampler.generate(asks(10, count=1))).token_ids == (11,)
 
 
 def test_a_server_that_does_not_start_is_one_error_with_its_reason(fake: Fake) -> None:
@@ -338,20 +329,17 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
     }
 
 
-def test_a_connection_that_was_idle_is_replaced(
+async def test_a_connection_that_was_idle_is_replaced(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server closes it at a time of its own; a request that crosses that looks like its failure."""
     monkeypatch.setattr("grpo_vllm.client.IDLE_SECONDS", 0.3)
     connections: list[int] = []
-
-    async def ask(sampler: VLLM) -> None:
+    async with using(fake.sampler()) as sampler:
         for pause in (0.0, 0.0, 0.6):
             await asyncio.sleep(pause)
             await sampler.generate(asks(10))
             connections.append(len(fake.events("connects")))
-
-    using(fake.sampler(), ask)
     first, soon, late = connections
     assert (soon, late) == (first, first + 1)
 
@@ -376,26 +364,25 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def test_a_server_that_others_run_is_used_also_after_they_started_it_again(fake: Fake) -> None:
+async def test_a_server_that_others_run_is_used_also_after_they_started_it_again(
+    fake: Fake,
+) -> None:
     port = free_port()
-
-    async def twice(sampler: VLLM) -> list[Completion]:
-        first = await sampler.generate(asks(10, count=1))
-        servers.close()
-        second = asyncio.create_task(sampler.generate(asks(10, count=1)))
-        await asyncio.sleep(0.2)
-        servers.enter_context(served(fake, port))
-        return [first, await second]
-
     url = {"url": f"http://127.0.0.1:{port}", "python": ""}
     with pytest.raises(
         ConfigError, match=f"no vLLM server at sampler.settings.url={url['url']}: Co"
     ):
-        drawn(fake.sampler(**url))
+        async with using(fake.sampler(**url)):
+            pass
     with contextlib.ExitStack() as servers:
         servers.enter_context(served(fake, port))
-        found = using(fake.sampler(**url), twice, number=1)
-    assert [completion.token_ids for completion in found] == [(12,), (12,)]
+        async with using(fake.sampler(**url), number=1) as sampler:
+            first = await sampler.generate(asks(10, count=1))
+            servers.close()
+            second = asyncio.create_task(sampler.generate(asks(10, count=1)))
+            await asyncio.sleep(0.2)
+            servers.enter_context(served(fake, port))
+            assert [first.token_ids, (await second).token_ids] == [(12,), (12,)]
     assert len(set(fake.names())) == 2
 
 
@@ -420,20 +407,16 @@ def test_a_setting_that_cannot_be_used_is_refused_before_anything_starts(
         fake.sampler(**settings)
 
 
-def test_folders_of_runs_that_were_killed_are_removed(fake: Fake) -> None:
-    drawn(fake.sampler())
+async def test_folders_of_runs_that_were_killed_are_removed(fake: Fake) -> None:
     ours = fake.folder / "left"
-    sampler = fake.sampler()
-
-    async def named(it: VLLM) -> None:
+    async with using(fake.sampler()):
         (folder,) = fake.folder.glob("grpo-vllm-*")
         prefix, pid, _ = folder.name.rsplit("-", 2)
         assert int(pid) == os.getpid()
         (fake.folder / f"{prefix}-999999999-abc").mkdir()
         ours.mkdir()
-
-    using(sampler, named)
-    drawn(fake.sampler())
+    async with using(fake.sampler()):
+        pass
     assert not list(fake.folder.glob("grpo-vllm-*"))
     assert ours.exists()
 
@@ -474,20 +457,17 @@ def test_no_server_outlives_a_run_that_is_killed(fake: Fake) -> None:
     server.wait(5)
 
 
-def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: Fake) -> None:
-    async def trained(sampler: VLLM) -> Completion:
-        await sampler.rest()
-        await sampler.sync(Adapter(2), 8)
-        return await sampler.generate(asks(10, count=1))
-
-    undisturbed = fake.sampler()
-    assert undisturbed.samples_during_updates
-    using(undisturbed, lambda sampler: sampler.rest())
+async def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: Fake) -> None:
+    async with using(fake.sampler()) as undisturbed:
+        assert undisturbed.samples_during_updates
+        await undisturbed.rest()
     assert not fake.events("/sleep")
     (fake.folder / "events.jsonl").unlink()
-    sampler = fake.sampler(sleep=True, model={"device": "cuda"})
-    assert not sampler.samples_during_updates
-    assert using(sampler, trained).token_ids == (13,)
+    async with using(fake.sampler(sleep=True, model={"device": "cuda"})) as sampler:
+        assert not sampler.samples_during_updates
+        await sampler.rest()
+        await sampler.sync(Adapter(2), 8)
+        assert (await sampler.generate(asks(10, count=1))).token_ids == (13,)
     calls = [event["event"] for event in fake.events("/")]
     assert calls[1:4] == ["/sleep?level=1", "/wake_up", "/v1/load_lora_adapter"]
     assert {"--enable-sleep-mode", "--gpu-memory-utilization=0.4"} <= {

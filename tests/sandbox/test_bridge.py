@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from ..core.processes import wait_until
 from .test_backends import backend as backend
 from .test_backends import marked as marked
 from .test_backends import opened, supervisors
-from .test_sessions import T, Use, kill_jails
-from .test_sessions import used as used_session
+from .test_sessions import kill_jails, using
 
 LIMITS = Limits(wall_seconds=20, cpu_seconds=5, memory_mb=1000, processes=24)
 GET = f"""
@@ -103,13 +103,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield path
 
 
-def used(pool: JailPool, path: Path | None, use: Use[T]) -> T:
-    """Return what `use` makes of a session that reaches the socket at `path`."""
-    return used_session(pool, use, {"get.py": GET}, limits=LIMITS, socket=path)
+def reaching(pool: JailPool, path: Path | None) -> AbstractAsyncContextManager[Session]:
+    """A session that reaches the socket at `path`."""
+    return using(pool, {"get.py": GET}, limits=LIMITS, socket=path)
 
 
 @pytest.mark.sampled(2)
-def test_ordinary_clients_reach_the_socket(pool: JailPool, path: Path) -> None:
+async def test_ordinary_clients_reach_the_socket(pool: JailPool, path: Path) -> None:
     """One connection after the other, many at once, a large body, and an answer that comes in parts."""
     source = f"""
 import http.client, json, threading, time
@@ -129,8 +129,7 @@ answer, times = client.getresponse(), []
 while answer.read1(3): times.append(time.time())
 print(json.dumps([sorted(ask(0, [])), len(ask.__defaults__[0]), size, times[1] - times[0]]))
 """
-
-    async def use(session: Session) -> None:
+    async with reaching(pool, path) as session:
         await session.write({"clients.py": source})
         result = await session.exec("python3 clients.py")
         assert result.exit_code == 0, result
@@ -138,8 +137,6 @@ print(json.dumps([sorted(ask(0, [])), len(ask.__defaults__[0]), size, times[1] -
         assert first == ["/0a", "/0b", "/0c"]
         assert (answers, size) == (36, 20_000_000)
         assert between > 0.3
-
-    used(pool, path, use)
 
 
 @pytest.mark.sampled(1)
@@ -150,7 +147,7 @@ def test_nothing_else_of_a_network_is_reached(pool: JailPool) -> None:
     assert len(results) == 10
 
 
-def test_programs_cannot_listen_or_have_other_sockets(pool: JailPool, path: Path) -> None:
+async def test_programs_cannot_listen_or_have_other_sockets(pool: JailPool, path: Path) -> None:
     source = """
 import socket
 for work in (
@@ -167,15 +164,14 @@ for work in (
     except OSError as error: print(type(error).__name__)
 """
 
-    async def use(session: Session) -> list[str]:
-        return (await session.exec(["python3", "-c", source])).stdout.split()
-
     refused = ["PermissionError"] * 3 + ["OSError"] * 3
-    assert used(pool, path, use) == [*refused, "works", "ConnectionRefusedError"]
+    async with reaching(pool, path) as session:
+        done = await session.exec(["python3", "-c", source])
+    assert done.stdout.split() == [*refused, "works", "ConnectionRefusedError"]
 
 
-def test_no_command_ends_the_way_to_the_socket(pool: JailPool, path: Path) -> None:
-    async def use(session: Session) -> None:
+async def test_no_command_ends_the_way_to_the_socket(pool: JailPool, path: Path) -> None:
+    async with reaching(pool, path) as session:
         for line in ("kill -9 -1", "for p in 1 2 3 4 5 6 7 8 9; do kill -9 $p; done", "kill -9 1"):
             await session.exec(line)
             assert (await session.exec("python3 get.py b")).stdout == "/b\n"
@@ -183,25 +179,21 @@ def test_no_command_ends_the_way_to_the_socket(pool: JailPool, path: Path) -> No
         assert bomb.status in ("ok", "timeout_wall", "timeout_cpu", "signal")
         assert (await session.exec("python3 get.py c")).stdout == "/c\n"
 
-    used(pool, path, use)
 
-
-def test_a_server_that_starts_again_is_reached_again(
+async def test_a_server_that_starts_again_is_reached_again(
     pool: JailPool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "http"
 
-    async def use(session: Session) -> None:
-        first.close()
-        gone = await session.exec("python3 get.py a")
-        assert (gone.status, gone.exit_code) == ("ok", 1)
-        assert "Connection" in gone.stderr or "RemoteDisconnected" in gone.stderr
-        with listening(path):
-            assert (await session.exec("python3 get.py a")).stdout == "/a\n"
-
     with contextlib.ExitStack() as first:
         first.enter_context(listening(path))
-        used(pool, path, use)
+        async with reaching(pool, path) as session:
+            first.close()
+            gone = await session.exec("python3 get.py a")
+            assert (gone.status, gone.exit_code) == ("ok", 1)
+            assert "Connection" in gone.stderr or "RemoteDisconnected" in gone.stderr
+            with listening(path):
+                assert (await session.exec("python3 get.py a")).stdout == "/a\n"
 
 
 def test_the_outer_half_leaves_no_descriptor(path: Path) -> None:
@@ -228,61 +220,57 @@ def test_the_outer_half_leaves_no_descriptor(path: Path) -> None:
     assert wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_what_is_no_socket_is_the_callers_mistake(pool: JailPool, tmp_path: Path) -> None:
+async def test_what_is_no_socket_is_the_callers_mistake(pool: JailPool, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("nothing", "file", "", "x" * 200, "a\0b"):
         with pytest.raises(ConfigError, match="there is none at this path"):
-            asyncio.run(pool.session(socket=tmp_path / name))
-    assert used(pool, None, lambda session: session.exec("echo x")).stdout == "x\n"
+            await pool.session(socket=tmp_path / name)
+    async with reaching(pool, None) as session:
+        assert (await session.exec("echo x")).stdout == "x\n"
 
 
 @pytest.mark.slow
-def test_no_command_runs_twice_and_a_lost_jail_is_an_error(backend: str, path: Path) -> None:
+async def test_no_command_runs_twice_and_a_lost_jail_is_an_error(backend: str, path: Path) -> None:
     """What was asked cannot be taken back. Before the first command a jail is made again as ever."""
 
-    async def whole(pool: JailPool) -> None:
-        session = await pool.session({"get.py": GET}, limits=LIMITS, socket=path)
-        await kill_jails(before)
-        await asyncio.sleep(0.3)
-        assert (await session.exec("python3 get.py a")).stdout == "/a\n"
-        await kill_jails(before)
-        for _ in range(2):
-            with pytest.raises(SandboxError, match="cannot be taken back"):
-                await session.exec("python3 get.py a")
-        await session.close()
-        session = await pool.session({"get.py": GET}, limits=LIMITS, socket=path)
-        working = asyncio.ensure_future(session.exec("python3 get.py a; sleep 5"))
-        await asyncio.sleep(2)
-        await kill_jails(before)
+    before, pool = supervisors(), opened(backend, 1)
+    session = await pool.session({"get.py": GET}, limits=LIMITS, socket=path)
+    await kill_jails(before)
+    await asyncio.sleep(0.3)
+    assert (await session.exec("python3 get.py a")).stdout == "/a\n"
+    await kill_jails(before)
+    for _ in range(2):
         with pytest.raises(SandboxError, match="cannot be taken back"):
-            await working
-        await session.close()
-        late = await pool.session(limits=LIMITS, socket=path)
-        waiting = await late.exec("sleep 10", timeout=0.5)
-        assert (waiting.status, waiting.suspected) == ("timeout_wall", True)
-        assert (await late.exec("echo on")).stdout == "on\n"
-        await late.close()
-        await pool.close()
+            await session.exec("python3 get.py a")
+    await session.close()
+    session = await pool.session({"get.py": GET}, limits=LIMITS, socket=path)
+    working = asyncio.ensure_future(session.exec("python3 get.py a; sleep 5"))
+    await asyncio.sleep(2)
+    await kill_jails(before)
+    with pytest.raises(SandboxError, match="cannot be taken back"):
+        await working
+    await session.close()
+    late = await pool.session(limits=LIMITS, socket=path)
+    waiting = await late.exec("sleep 10", timeout=0.5)
+    assert (waiting.status, waiting.suspected) == ("timeout_wall", True)
+    assert (await late.exec("echo on")).stdout == "on\n"
+    await late.close()
+    await pool.close()
 
-    before = supervisors()
-    asyncio.run(whole(opened(backend, 1)))
 
-
-def test_nothing_is_left_of_a_session(
+async def test_nothing_is_left_of_a_session(
     pool: JailPool, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No folder and no thread, and its jail serves no other session."""
     monkeypatch.setattr("grpo_sandbox.bridge.PREFIX", f"grpo-bridge-{os.getpid()}-")
-
-    async def use(session: Session) -> None:
-        assert len(folders()) == 1
-        await session.exec("python3 get.py a; echo x > file")
-
     for _ in range(2):
-        used(pool, path, use)
+        async with reaching(pool, path) as session:
+            assert len(folders()) == 1
+            await session.exec("python3 get.py a; echo x > file")
     assert folders() == []
     assert "grpo bridge" not in {thread.name for thread in threading.enumerate()}
-    plain = used(pool, None, lambda session: session.exec("ls; ls /run/bridge; python3 get.py a"))
+    async with reaching(pool, None) as session:
+        plain = await session.exec("ls; ls /run/bridge; python3 get.py a")
     assert plain.stdout == "get.py\n"
     assert "bridge" in plain.stderr
 
@@ -291,7 +279,7 @@ def folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"grpo-bridge-{os.getpid()}-*"))
 
 
-def test_sessions_with_different_sockets_do_not_meet(
+async def test_sessions_with_different_sockets_do_not_meet(
     pool: JailPool, path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     class Other(Handler):
@@ -299,8 +287,7 @@ def test_sessions_with_different_sockets_do_not_meet(
             self._answer(b"other")
 
     second = tmp_path_factory.mktemp("s") / "http"
-
-    async def whole() -> list[str]:
+    with listening(second, Other):
         sessions: list[Any] = [
             await pool.session({"get.py": GET}, limits=LIMITS, socket=each)
             for each in (path, second, path)
@@ -308,7 +295,4 @@ def test_sessions_with_different_sockets_do_not_meet(
         results = await asyncio.gather(*(each.exec("python3 get.py a a") for each in sessions))
         for session in sessions:
             await session.close()
-        return [result.stdout for result in results]
-
-    with listening(second, Other):
-        assert asyncio.run(whole()) == ["/a\n/a\n", "other\nother\n", "/a\n/a\n"]
+    assert [result.stdout for result in results] == ["/a\n/a\n", "other\nother\n", "/a\n/a\n"]

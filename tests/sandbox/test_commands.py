@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Limits, Session
+from grpo_core import Limits
 from grpo_core.programs import (
     CaseResult,
     TextCase,
@@ -20,7 +20,7 @@ from grpo_sandbox.pool import JailPool
 
 from .test_backends import backend as backend
 from .test_backends import marked as marked
-from .test_sessions import used
+from .test_sessions import using
 
 SUMS = [(1, 2), (30, -4), (5, 5)]
 
@@ -96,15 +96,14 @@ def test_a_project_is_judged_by_hidden_files_that_replace_the_policys(pool: Jail
     assert passed(pool, leaves, [case]) == [False]
 
 
-def test_a_session_of_an_episode_is_judged_after_its_last_turn(pool: JailPool) -> None:
+async def test_a_session_of_an_episode_is_judged_after_its_last_turn(pool: JailPool) -> None:
     hidden = {"check/input": "hidden"}
     case = TextCase("sh main < check/input", expected="hidden", files=hidden)
 
-    async def use(session: Session) -> list[bool]:
+    async with using(pool) as session:
         await session.exec("mkdir -p check; ln -s /etc/passwd check/input; echo 'cat' > main")
-        return [result.passed for result in await check_cases_in(session, [case])]
-
-    assert used(pool, use) == [True]
+        (result,) = await check_cases_in(session, [case])
+    assert result.passed
 
 
 def test_a_test_command_without_expected_output_passes_by_its_exit_code(pool: JailPool) -> None:

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -25,32 +26,26 @@ from .test_backends import backend as backend
 from .test_backends import marked as marked
 
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128, file_mb=2, processes=8)
-T = TypeVar("T")
-Use = Callable[[Session], Awaitable[T]]
 
 
-def used(pool: JailPool, use: Use[T], files: Any = (), **settings: Any) -> T:
-    """Return what `use` makes of a session with these files."""
-
-    async def whole() -> T:
-        session = await pool.session(dict(files), **{"limits": SHORT, **settings})
-        try:
-            return await asyncio.wait_for(asyncio.ensure_future(use(session)), 120)
-        finally:
-            await session.close()
-
-    return asyncio.run(whole())
+@asynccontextmanager
+async def using(pool: JailPool, files: Any = (), **settings: Any) -> AsyncIterator[Session]:
+    """Yield a session with these files."""
+    session = await pool.session(dict(files), **{"limits": SHORT, **settings})
+    try:
+        async with asyncio.timeout(120):
+            yield session
+    finally:
+        await session.close()
 
 
-def results(pool: JailPool, *commands: Any, limits: Limits = SHORT) -> list[CommandResult]:
-    async def use(session: Session) -> list[CommandResult]:
+async def results(pool: JailPool, *commands: Any, limits: Limits = SHORT) -> list[CommandResult]:
+    async with using(pool, limits=limits) as session:
         return [await session.exec(command) for command in commands]
 
-    return used(pool, use, limits=limits)
 
-
-def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
-    async def use(session: Session) -> None:
+async def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
+    async with using(pool, {"given": "first"}) as session:
         await session.write({"src/a.py": "print(input())", "bytes": b"\xff\x00"})
         answer = await session.exec("python3 src/a.py > out; pwd; echo $HOME", input="ä\n")
         assert (answer.status, answer.exit_code) == ("ok", 0)
@@ -62,8 +57,6 @@ def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
         assert (await session.exec(script)).stdout == "ran\n"
         assert (await session.exec("ls")).stdout.split() == ["bytes", "given", "s", "src", "t"]
         assert (await session.exec("umask; ulimit -c; env | wc -l")).status == "ok"
-
-    used(pool, use, {"given": "first"})
 
 
 STATUSES = [
@@ -84,42 +77,43 @@ STATUSES = [
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("command", "status", "exit_code"), STATUSES, ids=range(len(STATUSES)))
-def test_every_way_to_end_has_the_same_status_under_both_back_ends(
+async def test_every_way_to_end_has_the_same_status_under_both_back_ends(
     pool: JailPool, command: Any, status: str, exit_code: int | None
 ) -> None:
     limits = replace(SHORT, wall_seconds=30)
-    ended, after = results(pool, command, "echo after", limits=limits)
+    ended, after = await results(pool, command, "echo after", limits=limits)
     assert (ended.status, ended.exit_code, ended.suspected) == (status, exit_code, False)
     assert (after.status, after.stdout) == ("ok", "after\n")
 
 
 @pytest.mark.parametrize("line", [True, False], ids=["of a shell", "itself"])
-def test_a_command_that_the_kernel_ends_for_its_memory_is_named_so(
+async def test_a_command_that_the_kernel_ends_for_its_memory_is_named_so(
     pool: JailPool, backend: str, line: bool
 ) -> None:
     if backend != "docker":
         pytest.skip("only containers limit the memory of all processes")
     program = ("python3", "-c", "b'x' * 10**9")
     command = "python3 -c 'b\"x\" * 10**9'; exit $?" if line else program
-    ended, after = results(pool, command, "echo after", limits=Limits(memory_mb=4000))
+    ended, after = await results(pool, command, "echo after", limits=Limits(memory_mb=4000))
     assert (ended.status, ended.suspected) == ("oom", False)
     assert (after.status, after.stdout) == ("ok", "after\n")
 
 
-def test_a_large_input_reaches_a_command_and_one_that_nobody_reads_ends(pool: JailPool) -> None:
-    async def use(session: Session) -> None:
+async def test_a_large_input_reaches_a_command_and_one_that_nobody_reads_ends(
+    pool: JailPool,
+) -> None:
+    async with using(pool) as session:
         text = "x" * 3_000_000
         assert (await session.exec("wc -c", input=text)).stdout.strip() == "3000000"
         assert (await session.exec("true", input=text)).status == "ok"
         assert (await session.exec("head -c 3 | cat", input=text)).stdout == "xxx"
 
-    used(pool, use)
 
-
-def test_a_command_that_waits_too_long_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
+async def test_a_command_that_waits_too_long_is_ended_and_the_session_goes_on(
+    pool: JailPool,
+) -> None:
     """Its processes wait until the deadline five times: each time a probe passes."""
-
-    async def use(session: Session) -> None:
+    async with using(pool) as session:
         await session.exec("echo before > file")
         call = Call(100)
         with call.current():
@@ -127,16 +121,14 @@ def test_a_command_that_waits_too_long_is_ended_and_the_session_goes_on(pool: Ja
         assert (late.status, late.suspected, call.cacheable) == ("timeout_wall", True, False)
         assert (await session.exec("cat file")).stdout == "before\n"
 
-    used(pool, use)
 
-
-def test_all_commands_have_a_time_limit_together(pool: JailPool) -> None:
+async def test_all_commands_have_a_time_limit_together(pool: JailPool) -> None:
     limits = Limits(wall_seconds=2, total_seconds=0.5)
-    _, late = results(pool, "sleep 0.6", "echo too late", limits=limits)
+    _, late = await results(pool, "sleep 0.6", "echo too late", limits=limits)
     assert (late.status, late.stdout, late.suspected) == ("timeout_wall", "", True)
 
 
-def test_no_process_outlives_its_command(pool: JailPool) -> None:
+async def test_no_process_outlives_its_command(pool: JailPool) -> None:
     daemon = (
         "python3 -c 'import os, time\n"
         "for _ in range(2):\n"
@@ -144,28 +136,28 @@ def test_no_process_outlives_its_command(pool: JailPool) -> None:
         "    os.setsid()\n"
         'while True: open("beat", "a").write("x"); time.sleep(0.01)\''
     )
-    _, first, second = results(pool, daemon, "wc -c < beat", "sleep 0.3; wc -c < beat")
+    _, first, second = await results(pool, daemon, "wc -c < beat", "sleep 0.3; wc -c < beat")
     assert first.stdout == second.stdout
 
 
-def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(backend: str) -> None:
-    async def whole(pool: JailPool) -> None:
-        one, two = await pool.session(limits=SHORT), await pool.session(limits=SHORT)
-        await one.exec("echo secret > file; mkdir -p deep/er; chmod 000 deep; ln -s / root")
-        assert (await two.exec("ls -A")).stdout == ""
-        sleeper = asyncio.ensure_future(one.exec("sleep 1.5; echo $?"))
-        await asyncio.sleep(0.3)
-        await two.exec("kill -9 -1; kill -9 1")
-        assert (await sleeper).stdout == "0\n"
-        for session in (one, two):
-            await session.close()
-        for _ in range(2):
-            session = await pool.session(limits=SHORT)
-            assert (await session.exec("ls -A; stat -c %a .")).stdout == "777\n"
-            await session.close()
-        await pool.close()
-
-    asyncio.run(whole(opened(backend, 1)))
+async def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(
+    backend: str,
+) -> None:
+    pool = opened(backend, 1)
+    one, two = await pool.session(limits=SHORT), await pool.session(limits=SHORT)
+    await one.exec("echo secret > file; mkdir -p deep/er; chmod 000 deep; ln -s / root")
+    assert (await two.exec("ls -A")).stdout == ""
+    sleeper = asyncio.ensure_future(one.exec("sleep 1.5; echo $?"))
+    await asyncio.sleep(0.3)
+    await two.exec("kill -9 -1; kill -9 1")
+    assert (await sleeper).stdout == "0\n"
+    for session in (one, two):
+        await session.close()
+    for _ in range(2):
+        session = await pool.session(limits=SHORT)
+        assert (await session.exec("ls -A; stat -c %a .")).stdout == "777\n"
+        await session.close()
+    await pool.close()
 
 
 HOSTILE = {
@@ -179,10 +171,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("trap", HOSTILE.values(), ids=HOSTILE)
-def test_a_write_replaces_whatever_is_at_its_path_and_a_read_gives_its_content(
+async def test_a_write_replaces_whatever_is_at_its_path_and_a_read_gives_its_content(
     pool: JailPool, trap: str
 ) -> None:
-    async def use(session: Session) -> None:
+    async with using(pool) as session:
         await session.exec(trap)
         if "other" not in trap:
             assert await session.read("target") in (None, b"x\n")
@@ -193,39 +185,31 @@ def test_a_write_replaces_whatever_is_at_its_path_and_a_read_gives_its_content(
             "of the verifierother\n",
         )
 
-    used(pool, use)
 
-
-def test_folders_above_a_file_are_made_in_place_of_links_and_files(pool: JailPool) -> None:
-    async def use(session: Session) -> None:
+async def test_folders_above_a_file_are_made_in_place_of_links_and_files(pool: JailPool) -> None:
+    async with using(pool) as session:
         await session.exec("ln -s /tmp a; echo x > b; mkdir c; chmod 000 c; ln -s . d")
         await session.write({"a/x": "1", "b/x": "2", "c/x": "3"})
         assert [await session.read(f"{name}/x") for name in "abc"] == [b"1", b"2", b"3"]
         assert await session.read("d/b/x") is None
 
-    used(pool, use)
 
-
-def test_only_regular_files_up_to_the_limit_are_read(pool: JailPool) -> None:
-    async def use(session: Session) -> None:
+async def test_only_regular_files_up_to_the_limit_are_read(pool: JailPool) -> None:
+    async with using(pool) as session:
         await session.exec("mkfifo fifo; truncate -s 1M sparse; mkdir d; : > empty; ln -s empty l")
         for path in ("fifo", "sparse", "d", "l", "none", "none/x", "empty/x"):
             assert await session.read(path) is None, path
         assert await session.read("empty") == b""
         assert len(await session.read("sparse", limit=1 << 20) or b"") == 1 << 20
 
-    used(pool, use)
-
 
 @pytest.mark.parametrize("path", ["", "/x", "a/../../x", "a\x00b", "n" * 300])
-def test_a_path_outside_the_folder_is_the_callers_mistake(pool: JailPool, path: str) -> None:
-    async def use(session: Session) -> None:
+async def test_a_path_outside_the_folder_is_the_callers_mistake(pool: JailPool, path: str) -> None:
+    async with using(pool) as session:
         with pytest.raises(ValueError, match="path"):
             await session.write({path: ""})
         with pytest.raises(ValueError, match="path"):
             await session.read(path)
-
-    used(pool, use)
 
 
 FILLERS = {
@@ -235,8 +219,10 @@ FILLERS = {
 
 
 @pytest.mark.parametrize("fill", FILLERS.values(), ids=FILLERS)
-def test_a_write_for_which_commands_left_no_room_ends_a_session(pool: JailPool, fill: str) -> None:
-    async def use(session: Session) -> None:
+async def test_a_write_for_which_commands_left_no_room_ends_a_session(
+    pool: JailPool, fill: str
+) -> None:
+    async with using(pool, limits=Limits(cpu_seconds=5, file_mb=2)) as session:
         await session.exec(fill)
         await session.write({"check.py": "print('passed')" + "#" * 2_000_000})
         answer = await session.exec("python3 check.py")
@@ -244,38 +230,34 @@ def test_a_write_for_which_commands_left_no_room_ends_a_session(pool: JailPool, 
         assert "No space left" in answer.error
         assert await session.read("check.py") is None
 
-    used(pool, use, limits=Limits(cpu_seconds=5, file_mb=2))
+
+async def test_files_that_do_not_fit_before_any_command_are_the_callers_mistake(
+    pool: JailPool,
+) -> None:
+    with pytest.raises(ValueError, match="session_mb"):
+        await pool.session({f"f{number}": b"x" * 30_000_000 for number in range(3)})
 
 
-def test_files_that_do_not_fit_before_any_command_are_the_callers_mistake(pool: JailPool) -> None:
-    async def whole() -> None:
-        with pytest.raises(ValueError, match="session_mb"):
-            await pool.session({f"f{number}": b"x" * 30_000_000 for number in range(3)})
-
-    asyncio.run(whole())
-
-
-def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(backend: str) -> None:
-    async def whole(pool: JailPool, before: set[int]) -> None:
-        session = await pool.session({"a": "1"})
-        await session.exec("echo 2 >> a")
-        for _ in range(2):
-            await kill_jails(before)
-            await asyncio.sleep(0.2)
-            call = Call(100)
-            with call.current():
-                answer = await session.exec("cat a")
-            assert (answer.stdout, answer.suspected, call.cacheable) == ("12\n", False, False)
-        working = asyncio.ensure_future(session.exec("sleep 1; echo 3 >> a; cat a"))
-        await asyncio.sleep(0.5)
+async def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(
+    backend: str,
+) -> None:
+    before, pool = supervisors(), opened(backend, 1)
+    session = await pool.session({"a": "1"})
+    await session.exec("echo 2 >> a")
+    for _ in range(2):
         await kill_jails(before)
-        assert (await working).stdout == "12\n3\n"
-        assert await session.read("a") == b"12\n3\n"
-        await session.close()
-        await pool.close()
-
-    before = supervisors()
-    asyncio.run(whole(opened(backend, 1), before))
+        await asyncio.sleep(0.2)
+        call = Call(100)
+        with call.current():
+            answer = await session.exec("cat a")
+        assert (answer.stdout, answer.suspected, call.cacheable) == ("12\n", False, False)
+    working = asyncio.ensure_future(session.exec("sleep 1; echo 3 >> a; cat a"))
+    await asyncio.sleep(0.5)
+    await kill_jails(before)
+    assert (await working).stdout == "12\n3\n"
+    assert await session.read("a") == b"12\n3\n"
+    await session.close()
+    await pool.close()
 
 
 async def kill_jails(known: set[int]) -> None:
@@ -285,16 +267,16 @@ async def kill_jails(known: set[int]) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
+async def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
     pool: JailPool,
 ) -> None:
-    ended, after = results(pool, "echo x > kept; kill -9 $$", "cat kept")
+    ended, after = await results(pool, "echo x > kept; kill -9 $$", "cat kept")
     assert (ended.status, ended.suspected) == ("signal", True)
     assert (after.status, after.stdout) == ("ok", "x\n")
 
 
-def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
-    async def use(session: Session) -> None:
+async def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
+    async with using(pool) as session:
         await session.exec("echo 1 > a")
         working = asyncio.ensure_future(session.exec("echo 2 >> a; sleep 4; echo 3 >> a"))
         await asyncio.sleep(0.5)
@@ -305,54 +287,44 @@ def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) ->
         assert time.monotonic() - started < 3
         assert (await session.exec("cat a")).stdout == "1\n"
 
-    used(pool, use)
 
-
-def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: str) -> None:
+async def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: str) -> None:
     pool: Any = opened(backend, 1)
     pool = type(pool)(replace(pool.config, sessions=1))
+    first = await pool.session()
+    call = Call(0.2)
 
-    async def whole() -> None:
-        first = await pool.session()
-        call = Call(0.2)
+    async def second() -> float:
+        with call.current():
+            await (await pool.session()).close()
+        return call.left()
 
-        async def second() -> float:
-            with call.current():
-                await (await pool.session()).close()
-            return call.left()
-
-        waiting = asyncio.ensure_future(second())
-        gave_up = asyncio.ensure_future(pool.session())
-        await asyncio.sleep(0.5)
-        assert not waiting.done()
-        gave_up.cancel()
-        await first.close()
-        assert await waiting > 0
-        await pool.session()
-        too_late = asyncio.ensure_future(pool.session())
-        await asyncio.sleep(0.1)
-        await pool.close()
-        with pytest.raises(SandboxError, match="was closed"):
-            await too_late
-
-    asyncio.run(whole())
+    waiting = asyncio.ensure_future(second())
+    gave_up = asyncio.ensure_future(pool.session())
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    gave_up.cancel()
+    await first.close()
+    assert await waiting > 0
+    await pool.session()
+    too_late = asyncio.ensure_future(pool.session())
+    await asyncio.sleep(0.1)
+    await pool.close()
+    with pytest.raises(SandboxError, match="was closed"):
+        await too_late
 
 
-def test_closing_the_sandbox_ends_its_sessions_and_leaves_nothing(backend: str) -> None:
-    before = supervisors()
-
-    async def whole(pool: JailPool) -> None:
-        session = await pool.session()
-        working = asyncio.ensure_future(session.exec("sleep 4"))
-        await asyncio.sleep(0.3)
-        await pool.close()
-        for ended in (working, session.exec("true"), session.write({"a": ""})):
-            with pytest.raises(SandboxError, match="closed"):
-                await ended
-        await session.close()
-        await session.close()
-
-    asyncio.run(whole(opened(backend, 1)))
+async def test_closing_the_sandbox_ends_its_sessions_and_leaves_nothing(backend: str) -> None:
+    before, pool = supervisors(), opened(backend, 1)
+    session = await pool.session()
+    working = asyncio.ensure_future(session.exec("sleep 4"))
+    await asyncio.sleep(0.3)
+    await pool.close()
+    for ended in (working, session.exec("true"), session.write({"a": ""})):
+        with pytest.raises(SandboxError, match="closed"):
+            await ended
+    await session.close()
+    await session.close()
     assert_none_beside(before)
 
 
@@ -428,13 +400,11 @@ def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(i
 
 
 @pytest.mark.heavy
-def test_sixty_four_sessions_are_open_at_once(backend: str) -> None:
-    async def whole(pool: JailPool) -> list[str]:
-        sessions = await asyncio.gather(*(pool.session({"n": str(n)}) for n in range(64)))
-        answers = await asyncio.gather(*(session.exec("cat n") for session in sessions))
-        await asyncio.gather(*(session.close() for session in sessions))
-        await pool.close()
-        return [answer.stdout for answer in answers]
-
-    assert asyncio.run(whole(opened(backend, 1))) == [str(number) for number in range(64)]
+async def test_sixty_four_sessions_are_open_at_once(backend: str) -> None:
+    pool = opened(backend, 1)
+    sessions = await asyncio.gather(*(pool.session({"n": str(n)}) for n in range(64)))
+    answers = await asyncio.gather(*(session.exec("cat n") for session in sessions))
+    await asyncio.gather(*(session.close() for session in sessions))
+    await pool.close()
+    assert [answer.stdout for answer in answers] == [str(number) for number in range(64)]
     assert current_call().cacheable
