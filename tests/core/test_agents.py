@@ -4,61 +4,44 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import agent_envs as agents
 import pytest
+import scripted
 from processes import wait_until, workers_below
+from scripted import with_endpoint
 
-from grpo_core import AgentEnvironment, ConfigError, Services, TaskKey
-from grpo_core.config.settings import EndpointConfig, VerifyConfig
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.services import open_endpoint
+from grpo_core import AgentEnvironment, ConfigError, TaskKey
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.agents.agent_scripts import run_script
 from grpo_core.verify.agents.agents import AgentConversation
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.episodes.playing import Played, play
 
 
-def run(
-    kind: type[AgentEnvironment[Any]],
-    work: Callable[[Verifier], Awaitable[Any]],
-    config: Any = None,
-    **settings: Any,
-) -> Any:
-    async def with_endpoint() -> Any:
-        endpoint = open_endpoint(PluginHost(), EndpointConfig())
-        env = kind(config, Services(endpoints={"default": endpoint}))
-        chosen = VerifyConfig(**{"workers": 1, "retries": 1, **settings})
-        try:
-            async with Verifier(env, settings=chosen) as verifier:
-                return await work(verifier)
-        finally:
-            await endpoint.close()
-
-    result = asyncio.run(with_endpoint())
+@asynccontextmanager
+async def verifying(
+    kind: type[AgentEnvironment[Any]], config: Any = None, **settings: Any
+) -> AsyncIterator[Verifier]:
+    """Yield a verifier, which leaves no worker."""
+    chosen = VerifyConfig(**{"workers": 1, "retries": 1, **settings})
+    async with with_endpoint(kind, config) as env, Verifier(env, settings=chosen) as verifier:
+        yield verifier
     assert workers_below(os.getpid()) == []
-    return result
 
 
 def played(
     kind: type[AgentEnvironment[Any]], *scripts: str | Sequence[str], **settings: Any
 ) -> list[Played]:
-    """Play each script at a task of its own, all at once."""
+    async def run() -> list[Played]:
+        async with verifying(kind, **settings) as verifier:
+            return await scripted.played(verifier, *scripts)
 
-    async def work(verifier: Verifier) -> list[Played]:
-        keys = [TaskKey("agents", "train", index) for index in range(len(scripts))]
-        turns = verifier.env.max_turns
-        playing = (
-            play(verifier, task, script, max_turns=turns, judge=True)
-            for task, script in zip(await verifier.tasks(keys), scripts, strict=True)
-        )
-        return list(await asyncio.gather(*playing))
-
-    attempts: list[Played] = run(kind, work, **settings)
-    return attempts
+    return asyncio.run(run())
 
 
 @pytest.mark.sampled(1)
@@ -149,29 +132,28 @@ def test_a_program_that_hangs_is_killed_with_what_it_started() -> None:
 
 
 @pytest.mark.slow
-def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
+async def test_the_time_in_which_the_policy_answers_is_not_the_agents() -> None:
     async def late(request: Any, heard: Any) -> str:
         await asyncio.sleep(4)  # more than agent_seconds
         return "right"
 
-    async def work(verifier: Verifier) -> Any:
+    async with verifying(agents.Failing, retries=0) as verifier:
         (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
         conversation = verifier.conversation(task)
         assert isinstance(conversation, AgentConversation)
-        return await run_script(conversation, task, lambda: late, max_turns=5)
-
-    assert run(agents.Failing, work, retries=0).rollout.returned == {"heard": ["right"]}
+        attempt = await run_script(conversation, task, lambda: late, max_turns=5)
+    assert attempt.rollout.returned == {"heard": ["right"]}
 
 
 @pytest.mark.slow
-def test_nothing_is_left_after_100_agents() -> None:
+async def test_nothing_is_left_after_100_agents() -> None:
     import gc
 
     import psutil
 
     me = psutil.Process()
-
-    async def work(verifier: Verifier) -> list[Any]:
+    before = me.num_fds()
+    async with verifying(agents.Asking) as verifier:
         (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
         counts = []
         for _ in range(4):
@@ -181,10 +163,6 @@ def test_nothing_is_left_after_100_agents() -> None:
             gc.collect()
             worker = psutil.Process(max(workers_below(me.pid)))
             counts.append((me.num_fds(), len(workers_below(me.pid)), worker.num_fds()))
-        return counts
-
-    before = me.num_fds()
-    counts = run(agents.Asking, work)
     assert max(last - first for first, last in zip(counts[0], counts[-1], strict=True)) <= 2, counts
     assert wait_until(lambda: me.num_fds() <= before)
 
@@ -199,11 +177,8 @@ def test_a_class_that_is_not_complete_is_refused_before_anything_runs(
         Verifier(kind())
 
 
-def test_without_an_endpoint_the_message_says_what_is_missing() -> None:
-    async def work() -> None:
-        async with Verifier(agents.Asking()) as verifier:
-            (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
+async def test_without_an_endpoint_the_message_says_what_is_missing() -> None:
+    async with Verifier(agents.Asking()) as verifier:
+        (task,) = await verifier.tasks([TaskKey("agents", "train", 0)])
+        with pytest.raises(ConfigError, match="endpoint"):
             verifier.conversation(task)
-
-    with pytest.raises(ConfigError, match="endpoint"):
-        asyncio.run(work())

@@ -5,7 +5,8 @@ import gc
 import json
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ import guessing_games as games
 import psutil
 import pytest
 from processes import wait_until, workers_below
+from scripted import played
 
 from grpo_core import (
     CommandResult,
@@ -25,7 +27,6 @@ from grpo_core import (
     Services,
     Spec,
     TaskKey,
-    Verdict,
     current_call,
 )
 from grpo_core.config.settings import SandboxConfig, VerifyConfig
@@ -49,45 +50,32 @@ def events(folder: Path) -> Counter[str]:
     return Counter(line.split()[0] for line in lines)
 
 
-def with_verifier(
+@asynccontextmanager
+async def verifying(
     env: Environment[Any],
-    work: Callable[[Verifier], Awaitable[Any]],
     *,
     cache: VerdictCache | None = None,
     placement: Placement | None = None,
     spec: Spec | None = None,
     **settings: Any,
-) -> Any:
+) -> AsyncIterator[Verifier]:
+    """Yield a verifier, which leaves no worker."""
     chosen = VerifyConfig(**{"workers": 1, **settings})
-
-    async def run() -> Any:
-        async with Verifier(
-            env, settings=chosen, cache=cache, placement=placement, spec=spec
-        ) as verifier:
-            return await work(verifier)
-
-    result = asyncio.run(run())
+    async with Verifier(
+        env, settings=chosen, cache=cache, placement=placement, spec=spec
+    ) as verifier:
+        yield verifier
     assert workers_below(os.getpid()) == []
-    return result
-
-
-async def played(verifier: Verifier, *scripts: Sequence[str]) -> list[Played]:
-    """Play each script at a task of its own, all at once."""
-    tasks = await verifier.tasks(NUMBERS[: len(scripts)])
-    return list(
-        await asyncio.gather(
-            *(
-                play(verifier, task, script, max_turns=verifier.env.max_turns, judge=True)
-                for task, script in zip(tasks, scripts, strict=True)
-            )
-        )
-    )
 
 
 def play_all(env: Environment[Any], *scripts: Sequence[str], **settings: Any) -> list[Played]:
     """Play scripts in an environment with a verifier of their own."""
-    attempts: list[Played] = with_verifier(env, lambda v: played(v, *scripts), **settings)
-    return attempts
+
+    async def run() -> list[Played]:
+        async with verifying(env, **settings) as verifier:
+            return await played(verifier, *scripts)
+
+    return asyncio.run(run())
 
 
 def answers(attempts: Sequence[Played]) -> list[str | None]:
@@ -128,10 +116,10 @@ def test_episodes_that_wait_for_an_open_one_do_not_keep_it_from_going_on(
 
 
 @KINDS
-def test_an_episode_judges_its_own_state_and_a_replay_agrees(
+async def test_an_episode_judges_its_own_state_and_a_replay_agrees(
     kind: type[games.Games], isolation: str
 ) -> None:
-    async def work(verifier: Verifier) -> None:
+    async with verifying(kind(), isolation=isolation) as verifier:
         (task,) = await verifier.tasks(NUMBERS[:1])
         right = str(task.key.rng().randrange(10))
         attempts = [
@@ -151,17 +139,14 @@ def test_an_episode_judges_its_own_state_and_a_replay_agrees(
         cut_off = replace(attempts[0].rollout, finish="length", reply_dropped=False)
         assert (await verifier.verify([task], [[cut_off]]))[0][0].answer == "a"
 
-    with_verifier(kind(), work, isolation=isolation)
-
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", ["die", "block", "sleep"])
-def test_an_episode_lost_in_the_middle_is_replayed_and_so_are_those_beside_it(
+async def test_an_episode_lost_in_the_middle_is_replayed_and_so_are_those_beside_it(
     tmp_path: Path, fault: str
 ) -> None:
     scripts = [["x", fault, "y"], ["a", "b", "c"], ["d", "e", "f"]]
-
-    async def work(verifier: Verifier) -> None:
+    async with verifying(games.Games(games.Config(folder=str(tmp_path)))) as verifier:
         waiting = verifier.conversation((await verifier.tasks(NUMBERS[3:]))[0])
         opening = tuple(await waiting.open())
         attempts = await played(verifier, *scripts)
@@ -173,13 +158,11 @@ def test_an_episode_lost_in_the_middle_is_replayed_and_so_are_those_beside_it(
         await waiting.close()
         assert verdict.answer == "late"
 
-    with_verifier(games.Games(games.Config(folder=str(tmp_path))), work)
 
-
-def test_an_episode_that_cannot_be_replayed_ends_as_an_error_and_never_as_a_reward(
+async def test_an_episode_that_cannot_be_replayed_ends_as_an_error_and_never_as_a_reward(
     tmp_path: Path,
 ) -> None:
-    async def work(verifier: Verifier) -> None:
+    async with verifying(games.OnceGames(games.Config(folder=str(tmp_path)))) as verifier:
         (attempt,) = await played(verifier, ["x", "die", "y"])
         assert attempt.rollout.finish == "error"
         assert attempt.verdict is not None
@@ -190,11 +173,9 @@ def test_an_episode_that_cannot_be_replayed_ends_as_an_error_and_never_as_a_rewa
         ((verdict,),) = await verifier.verify([task], [[well.rollout]])
         assert (verdict.error or "").startswith("OnceGames is not replayable")
 
-    with_verifier(games.OnceGames(games.Config(folder=str(tmp_path))), work)
 
-
-def test_a_replay_that_diverges_is_an_error_that_says_where() -> None:
-    async def work(verifier: Verifier) -> list[Verdict]:
+async def test_a_replay_that_diverges_is_an_error_that_says_where() -> None:
+    async with verifying(games.Games()) as verifier:
         (task,) = await verifier.tasks(NUMBERS[:1])
         (attempt,) = await played(verifier, ["a", "b", "c"])
         messages = list(attempt.rollout.messages)
@@ -204,9 +185,7 @@ def test_a_replay_that_diverges_is_an_error_that_says_where() -> None:
             replace(attempt.rollout, reply_dropped=False),  # the game goes on, the record ends
             Rollout.of("a"),
         ]
-        return (await verifier.verify([task], [changed]))[0]
-
-    replies, end, opening = with_verifier(games.Games(), work)
+        ((replies, end, opening),) = await verifier.verify([task], [changed])
     assert replies.error == (
         "replay diverged at message 5 after the prompt: the episode says user: '2: no', and the "
         "record has user: '2: yes'"
@@ -229,12 +208,12 @@ def test_a_drifting_episode_that_is_lost_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.sampled(1)
 @KINDS
-def test_every_episode_is_closed_whatever_happens(
+async def test_every_episode_is_closed_whatever_happens(
     tmp_path: Path, kind: type[games.Games], isolation: str
 ) -> None:
     """After a deadline, a broken reply, a cancelled player, a broken opening, and the end of the verifier."""
-
-    async def work(verifier: Verifier) -> None:
+    config = games.Config(folder=str(tmp_path))
+    async with verifying(kind(config), isolation=isolation) as verifier:
         (task,) = await verifier.tasks(NUMBERS[:1])
         (late,) = await played(verifier, ["always-sleep"])
         assert "exceeded its deadline of 2 s" in late.rollout.error
@@ -245,13 +224,11 @@ def test_every_episode_is_closed_whatever_happens(
             await playing
         await verifier.conversation(task).open()  # nobody closes it
         await asyncio.sleep(0.2)
-
-    config = games.Config(folder=str(tmp_path))
-    with_verifier(kind(config), work, isolation=isolation)
     found = events(tmp_path)
     assert found["open"] == found["close"] == 4  # two for the deadline: it is tried again
 
-    (attempt,) = play_all(kind(replace(config, breaks="open")), ["a"], isolation=isolation)
+    async with verifying(kind(replace(config, breaks="open")), isolation=isolation) as verifier:
+        (attempt,) = await played(verifier, ["a"])
     assert "open broke" in attempt.rollout.error
     assert attempt.rollout.messages == ()
     assert attempt.verdict is not None
@@ -261,10 +238,10 @@ def test_every_episode_is_closed_whatever_happens(
 
 
 @KINDS
-def test_a_cancelled_close_ends_after_the_episode(
+async def test_a_cancelled_close_ends_after_the_episode(
     kind: type[games.Games], isolation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(verifier: Verifier) -> None:
+    async with verifying(kind(games.Config(folder=str(tmp_path))), isolation=isolation) as verifier:
         (task,) = await verifier.tasks(NUMBERS[:1])
         conversation = verifier.conversation(task)
         await conversation.open()
@@ -274,8 +251,6 @@ def test_a_cancelled_close_ends_after_the_episode(
         with pytest.raises(asyncio.CancelledError):
             await closing
         assert events(tmp_path)["close"] == 1
-
-    with_verifier(kind(games.Config(folder=str(tmp_path))), work, isolation=isolation)
     assert not caplog.records
 
 
@@ -290,15 +265,12 @@ def test_a_call_that_is_too_large_fails_and_ends_no_worker() -> None:
     assert "session.write have 9,000,1" in heard(attempt)[0]
 
 
-def test_episodes_use_the_sandbox_of_the_host() -> None:
+async def test_episodes_use_the_sandbox_of_the_host() -> None:
     lender = Lender(PluginHost(), SandboxConfig())
-
-    async def work(verifier: Verifier) -> None:
+    async with verifying(games.RunningGames(None, lender.services(games.RunningGames))) as verifier:
         attempts = await played(verifier, ["a", "b"], ["c"])
         assert [heard(attempt) for attempt in attempts] == [["2 42 ok"] * 2, ["2 42 ok"]]
         await lender.close()
-
-    with_verifier(games.RunningGames(None, lender.services(games.RunningGames)), work)
 
 
 @pytest.mark.slow
@@ -356,11 +328,10 @@ class Jails:
 
 
 @pytest.mark.slow
-def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() -> None:
+async def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() -> None:
     jails = Jails()
     env = games.SessionGames(None, lending(jails))
-
-    async def work(verifier: Verifier) -> None:
+    async with verifying(env) as verifier:
         attempts = await played(verifier, ["a", "b"], ["c"])
         replies = list(map(heard, attempts))
         start = "0 b'\\xff\\x00'"
@@ -368,8 +339,6 @@ def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() ->
         assert [jail.closed for jail in jails.opened] == [1, 1]
         (lost,) = await played(verifier, ["a", "die"])
         assert "SIGKILL" in lost.rollout.error
-
-    with_verifier(env, work)
     assert [jail.closed for jail in jails.opened] == [1] * 9, "seven are those of the lost one"
 
 
@@ -410,10 +379,10 @@ class Place:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [games.Games, games.TrustedGames])
-def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) -> None:
+async def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) -> None:
     executor = Afar()
-
-    async def work(verifier: Verifier) -> None:
+    spec = Spec(kind.__name__, f"guessing_games:{kind.__name__}")
+    async with verifying(kind(), placement=Placement(executor, "afar"), spec=spec) as verifier:
         attempts = await played(verifier, ["a", "b"], ["c"])
         assert answers(attempts) == ["a,b", "c"]
         conversation = verifier.conversation((await verifier.tasks(NUMBERS[:1]))[0])
@@ -425,26 +394,21 @@ def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) ->
         assert list(await conversation.reply(longer) or ()) == [Message("user", "2: no")]
         await conversation.close()
 
-    spec = Spec(kind.__name__, f"guessing_games:{kind.__name__}")
-    with_verifier(kind(), work, placement=Placement(executor, "afar"), spec=spec)
-
 
 @pytest.mark.slow
-def test_only_verdicts_of_replayable_episodes_are_cached() -> None:
-    async def work(verifier: Verifier) -> int:
-        for _ in range(2):
-            await played(verifier, ["a", "b"])
-        return verifier.stats.cache_hits
-
+async def test_only_verdicts_of_replayable_episodes_are_cached() -> None:
     for kind, hits in ((games.Games, 1), (games.OnceGames, 0)):
-        assert with_verifier(kind(), work, cache=VerdictCache(entries=10)) == hits
+        async with verifying(kind(), cache=VerdictCache(entries=10)) as verifier:
+            for _ in range(2):
+                await played(verifier, ["a", "b"])
+            assert verifier.stats.cache_hits == hits
 
 
 @pytest.mark.slow
-def test_nothing_is_left_after_200_episodes() -> None:
+async def test_nothing_is_left_after_200_episodes() -> None:
     me = psutil.Process()
-
-    async def work(verifier: Verifier) -> None:
+    before = me.num_fds()
+    async with verifying(games.Games()) as verifier:
         (task,) = await verifier.tasks(NUMBERS[:1])
         counts = []
         for _ in range(5):
@@ -458,23 +422,18 @@ def test_nothing_is_left_after_200_episodes() -> None:
             )
         grown = [last - first for first, last in zip(counts[0], counts[-1], strict=True)]
         assert max(grown) <= 0, counts
-
-    before = me.num_fds()
-    with_verifier(games.Games(), work)
     assert wait_until(lambda: me.num_fds() <= before)
 
 
 @pytest.mark.slow
-def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
-    async def work(verifier: Verifier) -> str:
-        (task,) = await verifier.tasks(NUMBERS[:1])
-        conversation: Conversation = verifier.conversation(task)
-        with pytest.raises(GrpoError) as error:
-            await conversation.open()
-        await conversation.close()
-        return str(error.value)
-
-    assert "episode() returned a int; it must return an Episode" in with_verifier(
-        games.NotEpisodes(), work
-    )
-    assert 'of the role "assistant"' in with_verifier(games.SpeaksForThePolicy(), work)
+async def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
+    for env, message in (
+        (games.NotEpisodes(), r"episode\(\) returned a int; it must return an Episode"),
+        (games.SpeaksForThePolicy(), 'of the role "assistant"'),
+    ):
+        async with verifying(env) as verifier:
+            (task,) = await verifier.tasks(NUMBERS[:1])
+            conversation: Conversation = verifier.conversation(task)
+            with pytest.raises(GrpoError, match=message):
+                await conversation.open()
+            await conversation.close()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Environment, Services, TaskKey
-from grpo_core.config.settings import EndpointConfig, VerifyConfig
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.services import open_endpoint
+from grpo_core import Environment
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.episodes.playing import Played, play
+from grpo_core.verify.episodes.playing import Played
 
+from ..core import scripted
+from ..core.scripted import with_endpoint
 from .test_backends import backend as backend
 from .test_backends import marked as marked
 from .test_backends import opened
@@ -38,24 +38,17 @@ def played(
     socket: Path,
     isolation: Any = "auto",
 ) -> list[Played]:
-    """Play each script at a task of its own, all at once."""
-
     async def work() -> list[Played]:
-        endpoint = open_endpoint(PluginHost(), EndpointConfig(settings={"socket": str(socket)}))
         sandbox = opened(backend, 1)
-        env = kind(services=Services({"default": sandbox}, endpoints={"default": endpoint}))
         settings = VerifyConfig(workers=2, retries=0, isolation=isolation)
         try:
-            async with Verifier(env, settings=settings) as verifier:
-                keys = [TaskKey("jailed", "train", index) for index in range(len(scripts))]
-                plays = [
-                    play(verifier, task, script, max_turns=env.max_turns, judge=True)
-                    for task, script in zip(await verifier.tasks(keys), scripts, strict=True)
-                ]
-                return list(await asyncio.gather(*plays))
+            async with (
+                with_endpoint(kind, socket=socket, default=sandbox) as env,
+                Verifier(env, settings=settings) as verifier,
+            ):
+                return await scripted.played(verifier, *scripts)
         finally:
             await sandbox.close()
-            await endpoint.close()
 
     return asyncio.run(work())
 

@@ -14,15 +14,11 @@ from grpo_core import (
     NoConfig,
     Reward,
     Rollout,
-    Services,
     Task,
     TaskKey,
     Verdict,
 )
-from grpo_core.config.settings import EndpointConfig
 from grpo_core.engine.policy.engine import Engine
-from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -30,6 +26,7 @@ from grpo_core.train.rollout.budget import Budget
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.episodes.conversation import StatelessConversations
 
+from ..core.scripted import with_endpoint
 from .arrange import rolled_out, tiny_policy
 from .tiny import save_tiny
 from .trained import make
@@ -102,17 +99,12 @@ def by_agent(
     kind: type[AgentEnvironment[Any]], sampler: Any, *, attempts: int = 3
 ) -> list[list[Rollout]]:
     async def run() -> list[list[Rollout]]:
-        endpoint = open_endpoint(PluginHost(), EndpointConfig())
-        env = kind(services=Services(endpoints={"default": endpoint}))
-        try:
-            async with Verifier(env) as verifier:
-                tasks = await verifier.tasks(KEYS)
-                budget = Budget(turn=6, turns=12, context=POLICY.context, for_agents=True)
-                return await rolled_out(
-                    POLICY, sampler, tasks, attempts=attempts, budget=budget, replies=verifier
-                )
-        finally:
-            await endpoint.close()
+        async with with_endpoint(kind) as env, Verifier(env) as verifier:
+            tasks = await verifier.tasks(KEYS)
+            budget = Budget(turn=6, turns=12, context=POLICY.context, for_agents=True)
+            return await rolled_out(
+                POLICY, sampler, tasks, attempts=attempts, budget=budget, replies=verifier
+            )
 
     return asyncio.run(run())
 
