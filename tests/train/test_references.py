@@ -8,12 +8,13 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.config.overrides import build_config
+from grpo_core.config.overrides import nested
 from grpo_core.train.trainer import Trainer
 
-from .short_runs import Heard, grpo
+from .short_runs import QUICK, grpo
 from .tiny import tiny_model
 from .tokenizer_kinds import KINDS, TEMPLATE, finished, word_piece
+from .trained import make, trained
 
 
 class Lines(Environment[str]):
@@ -103,19 +104,13 @@ def model(folder: Path, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
         "steps": 1,
         "prompts_per_step": 1,
         "group_size": 2,
-        "eval": {"tasks": 0},
-        "checkpoint": {"every": 0},
-        "alarms": {"enabled": False},
-        "kl": {"beta": 0.0},
-        "trainer": {"memory_check": "off"},
+        **nested({**QUICK, "kl.beta": 0.0}),
     }
 
 
-def trained(settings: dict[str, Any], env: Environment[Any], folder: Path) -> list[str]:
+def complaints(settings: dict[str, Any], env: Environment[Any], folder: Path) -> list[str]:
     """Return the warnings about references."""
-    heard = Heard()
-    config = build_config([{**settings, "environment": "lines"}])
-    Trainer(config, env, folder=folder, observer=heard).run()
+    _, heard = trained(folder, settings, {"environment": "lines"}, env=env)
     return [text for text in heard.warnings if "reference answer" in text]
 
 
@@ -128,7 +123,7 @@ def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
     tokenizer = KINDS["byte-level"]() if isinstance(env, Ended) else finished(word_piece())
     settings = model(tmp_path / "model", tokenizer) | {"method": method}
     with pytest.raises(ConfigError) as raised:
-        trained(settings, env, tmp_path / "run")
+        complaints(settings, env, tmp_path / "run")
     said = str(raised.value)
     assert "reference answer of 'lines' to task 0 does not survive the model's tokenizer" in said
     assert "As it was written it is worth 1, and as it was read back 0" in said
@@ -151,7 +146,7 @@ def test_a_run_whose_reference_is_worth_less_once_it_was_read_back_is_refused(
 def test_where_no_reward_is_known_to_change_it_is_a_warning(tmp_path, env, why):
     settings = model(tmp_path / "model", finished(word_piece()))
     settings["verify"] = {"max_error_rate": 1.0}
-    (warning,) = trained(settings, env, tmp_path / "run")
+    (warning,) = complaints(settings, env, tmp_path / "run")
     assert all(part in warning for part in why)
     assert warning in (tmp_path / "run" / "log.txt").read_text()
 
@@ -159,7 +154,7 @@ def test_where_no_reward_is_known_to_change_it_is_a_warning(tmp_path, env, why):
 @pytest.mark.slow
 def test_one_odd_task_does_not_keep_a_run_from_its_first_step(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
-    (warning,) = trained(settings, Sometimes(), tmp_path / "run")
+    (warning,) = complaints(settings, Sometimes(), tmp_path / "run")
     assert "As it was written it is worth 1, and as it was read back 0" in warning
     assert "for 1 of the 4 tasks" in warning
 
@@ -180,8 +175,7 @@ class Interrupted(Lines):
 def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece())) | {"prompts_per_step": 4}
     env = Interrupted()
-    config = build_config([{**settings, "environment": "lines"}])
-    env.trainer = trainer = Trainer(config, env, folder=tmp_path / "run")
+    env.trainer = trainer = make(tmp_path / "run", settings, {"environment": "lines"}, env=env)
     trainer.run()
     assert env.verdicts == 2  # as it was written, and as it was read back, of the first task
     assert trainer.end is not None
@@ -193,8 +187,8 @@ def test_a_stop_is_not_kept_waiting_by_the_references_of_a_slow_verifier(tmp_pat
 def test_references_that_survive_are_not_spoken_of(tmp_path, kind):
     settings = model(tmp_path / "model", KINDS[kind]()) | {"prompts_per_step": 4}
     envs = {type(env).__name__: env for env in (Lines(), Tagged(), Spoken(), Unknown())}
-    config = build_config([{**settings, "mixture": {name: {} for name in envs}}])
-    Trainer(config, envs, folder=tmp_path / "run", observer=(heard := Heard())).run()
+    mixture = {"mixture": {name: {} for name in envs}}
+    _, heard = trained(tmp_path / "run", settings, mixture, env=envs)
     assert [text for text in heard.warnings if "reference answer" in text] == []
 
 
@@ -202,8 +196,8 @@ def test_references_that_survive_are_not_spoken_of(tmp_path, kind):
 def test_a_warm_start_on_answers_in_special_tags_passes_afterwards(tmp_path):
     learns = {"method": "sft", "steps": 12, "sft": {"batch_size": 4}, "optimizer": {"lr": 0.02}}
     settings = model(tmp_path / "model", KINDS["special tags"]()) | learns
-    config = build_config([{**settings, "environment": "lines", "eval": {"tasks": 4}}])
-    gains = Trainer(config, Tagged(), folder=tmp_path / "run").run()
+    more = {"environment": "lines", "eval": {"tasks": 4}}
+    gains = make(tmp_path / "run", settings, more, env=Tagged()).run()
     assert gains["reward"].after > 0.7
 
 
@@ -211,8 +205,7 @@ def test_only_what_is_trained_on_is_refused(tmp_path):
     settings = model(tmp_path / "model", finished(word_piece()))
     envs = {"words": Words(), "lines": Lines()}
     mixed = {"environment": "words", "eval": {"tasks": 1, "also": ["lines"]}}
-    heard = Heard()
-    Trainer(build_config([settings, mixed]), envs, folder=tmp_path / "run", observer=heard).run()
+    _, heard = trained(tmp_path / "run", settings, mixed, env=envs)
     spoken_of = [text for text in heard.warnings if "does not survive" in text]
     assert [name for text in spoken_of for name in envs if repr(name) in text] == ["words", "lines"]
 

@@ -20,6 +20,7 @@ from .letters import Letters
 from .runs import Heard, logged, small_settings
 from .short_runs import run_until
 from .tiny import save_tiny
+from .trained import make, trained
 
 
 class Growing(Letters):
@@ -53,8 +54,8 @@ def evaluated(step: int, reward: float) -> dict[str, float]:
 
 def test_a_run_ends_when_its_reward_is_reached_and_is_finished(settings, tmp_path):
     heard = Heard()
-    config = build_config([settings, {"steps": 60, "stop": {"reward": 0.3}}])
-    trainer = Trainer(config, Letters(), folder=tmp_path / "run", observer=heard)
+    more = {"steps": 60, "stop": {"reward": 0.3}}
+    trainer = make(tmp_path / "run", settings, more, observer=heard)
     gains = trainer.run()
     assert 10 <= trainer.done < 60
     rewards = logged(tmp_path / "run", "reward/mean")
@@ -67,8 +68,7 @@ def test_a_run_ends_when_its_reward_is_reached_and_is_finished(settings, tmp_pat
 
 
 def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_path):
-    config = build_config([settings, {"steps": 6, "eval": {"every": 2}}])
-    Trainer(config, Letters(), folder=tmp_path / "run").run()
+    trained(tmp_path / "run", settings, {"steps": 6, "eval": {"every": 2}})
     scores = logged(tmp_path / "run", "eval/reward/mean")
     assert best_of(tmp_path / "run") == {
         "step": 2 * scores.index(max(scores)),
@@ -83,18 +83,17 @@ def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_
 ):
     """Killed after an evaluation behind the last checkpoint, which was the best so far."""
     more = {"steps": 8, "eval": {"tasks": 32, "every": 2}, "checkpoint": {"every": 4}}
-    config = build_config([settings, more])
     with killed(tmp_path / "run", step=7) as observer:
-        Trainer(config, Letters(), folder=tmp_path / "run", observer=observer).run()
+        make(tmp_path / "run", settings, more, observer=observer).run()
     assert best_of(tmp_path / "run")["step"] == 6
     heard, changes = Heard(), {"optimizer.lr": 0.0}
     trainer = Trainer.resumed(tmp_path / "run", Letters(), changes=changes, observer=heard)
     best, folder = best_of(tmp_path / "run"), tmp_path / "run" / "checkpoints" / "best"
     assert best["step"] == 4
     saved = load_file(folder / "adapter_model.safetensors")
-    trained = {name.replace(".default", ""): v for name, v in trainer.actor.policy.trainable()}
-    assert saved.keys() == trained.keys()
-    assert all(torch.equal(saved[name], trained[name]) for name in saved)
+    present = {name.replace(".default", ""): v for name, v in trainer.actor.policy.trainable()}
+    assert saved.keys() == present.keys()
+    assert all(torch.equal(saved[name], present[name]) for name in saved)
     trainer.run()
     assert best_of(tmp_path / "run") == best
     where = f"highest after step 4 ({best['reward']:.3f}); those weights are in {folder}"
@@ -109,8 +108,7 @@ def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
         "checkpoint": {"every": 3},
         "verify": {"cache": "off"},
     }
-    trainer = Trainer(build_config([settings, more]), Growing(), folder=tmp_path / "run")
-    run_until(trainer, 5)
+    run_until(make(tmp_path / "run", settings, more, env=Growing()), 5)
     assert best_of(tmp_path / "run")["step"] == 4
     # As if it had been killed in step 5.
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000005")
@@ -150,12 +148,9 @@ def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
 def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
     """Stopped in a step that an evaluation follows: the resumed run evaluates it, and loses patience when the whole one does."""
     more = {"steps": 30, "eval": {"every": 3}, "stop": {"patience": 2}, "optimizer": {"lr": 0.0}}
-    config = build_config([settings, more])
-    whole = Trainer(config, Letters(), folder=tmp_path / "whole")
-    whole.run()
+    whole, _ = trained(tmp_path / "whole", settings, more)
     assert whole.done == 6  # without learning no evaluation is better than the first
-    parts = Trainer(config, Letters(), folder=tmp_path / "parts")
-    run_until(parts, 3)
+    parts = run_until(make(tmp_path / "parts", settings, more), 3)
     assert not parts.folder.finished
     again = Trainer.resumed(tmp_path / "parts", Letters())
     assert again.done == 3

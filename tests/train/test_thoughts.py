@@ -28,14 +28,14 @@ from grpo_core.runs.lines import read_lines
 from grpo_core.train.rollout.budget import Budget
 from grpo_core.train.rollout.capture import Capture, Drawing
 from grpo_core.train.rollout.draws import Draws
-from grpo_core.train.trainer import Trainer
 from grpo_core.verify.episodes.conversation import StatelessConversations
 
 from .arrange import rolled_out
 from .real_templates import TEMPLATES
-from .runs import Heard, finished_arithmetic
+from .runs import finished_arithmetic
 from .samplers import Copyless
 from .tiny import CHAT_TEMPLATE, save_tiny, tiny_model, tiny_tokenizer
+from .trained import trained
 
 OPENING = CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
 """A template whose prompts open a thought, as that of DeepSeek-R1 does."""
@@ -240,8 +240,7 @@ def test_a_run_whose_prompts_open_thoughts_keeps_its_references_and_says_what_is
         "log": {"rollouts": "all"},
         "eval": {"tasks": 2},
     }
-    heard = Heard()
-    Trainer(build_config([settings]), Five(), folder=tmp_path / "run", observer=heard).run()
+    _, heard = trained(tmp_path / "run", settings, env=Five())
     assert not [text for text in heard.warnings if "reference answer" in text]
     lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
     turns = [(line["messages"][0], line) for line in lines if "attempt" in line]
@@ -331,15 +330,11 @@ def test_an_agent_may_send_thoughts_back_in_every_form(template: str, sent: Any)
     assert agent.messages() == native.messages
 
 
-def test_a_turn_with_other_thoughts_is_another_history() -> None:
+async def test_a_turn_with_other_thoughts_is_another_history() -> None:
     agent, sampler = capture(policy_of(), "<think>a</think>4", "5")
-
-    async def run() -> None:
-        await agent.complete(CompletionRequest(PROMPT))
-        turn = Message("assistant", "4", thoughts="b")
-        await agent.complete(CompletionRequest((*PROMPT, turn, Message("user", "Sure?"))))
-
-    asyncio.run(run())
+    await agent.complete(CompletionRequest(PROMPT))
+    turn = Message("assistant", "4", thoughts="b")
+    await agent.complete(CompletionRequest((*PROMPT, turn, Message("user", "Sure?"))))
     assert len(agent.segments()) == 2
     assert "<think>a" not in policy_of().decode(sampler.prefixes[1])
 

@@ -9,18 +9,16 @@ import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grpo_core import ConfigError, MissingExtraError, Trainer, build_config
+from grpo_core import ConfigError, MissingExtraError
 from grpo_core.runs.lines import read_lines
 
-from .letters import Letters
 from .runs import Heard
+from .trained import trained
 
 
 def run(settings: dict[str, Any], folder: Path, names: str) -> Heard:
-    heard = Heard()
     more = {"steps": 3, "group_size": 2, "eval": {"tasks": 4}, "log": {"trackers": names}}
-    Trainer(build_config([settings, more]), Letters(), folder=folder, observer=heard).run()
-    return heard
+    return trained(folder, settings, more)[1]
 
 
 def metrics(folder: Path, name: str) -> dict[int, float]:

@@ -15,8 +15,8 @@ from grpo_core.train.actor import Actor
 from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.trainer import Trainer
 
-from .letters import Letters
 from .runs import Heard
+from .trained import trained
 
 GIB = 2**30
 
@@ -83,14 +83,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def trained(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Heard]:
-    heard = Heard()
-    config = build_config(
-        [{**settings, "steps": 1, "group_size": 2, "eval": {"tasks": 2}}, nested(changes)]
-    )
-    trainer = Trainer(config, Letters(), folder=folder, observer=heard)
-    trainer.run()
-    return trainer, heard
+def short_run(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Heard]:
+    few = {"steps": 1, "group_size": 2, "eval": {"tasks": 2}}
+    return trained(folder, settings, few, nested(changes))
 
 
 def recorded(folder: Path) -> tuple[int, ...]:
@@ -99,14 +94,14 @@ def recorded(folder: Path) -> tuple[int, ...]:
 
 
 def test_a_run_records_the_sizes_of_a_cpu_and_says_nothing(settings, tmp_path: Path) -> None:
-    _, heard = trained(settings, tmp_path / "run")
+    _, heard = short_run(settings, tmp_path / "run")
     assert recorded(tmp_path / "run") == sizes(CPU)
     assert not [text for text in heard.texts if "max_rows" in text]
 
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_on_a_gpu_a_run_records_its_sizes_and_says_so(settings, tmp_path: Path) -> None:
-    trainer, heard = trained(settings, tmp_path / "run")
+    trainer, heard = short_run(settings, tmp_path / "run")
     assert recorded(tmp_path / "run") == (1024, 20480, 32768, 1024)
     assert trainer.actor.policy.logits_bytes == 2**30
     (line,) = [text for text in heard.texts if "max_rows" in text]
@@ -118,7 +113,7 @@ def test_on_a_gpu_a_run_records_its_sizes_and_says_so(settings, tmp_path: Path) 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_a_setting_that_the_user_gives_wins(settings, tmp_path: Path) -> None:
     given = dict(zip(KEYS, (5, 1, 60, 0), strict=True))
-    trainer, heard = trained(settings, tmp_path / "run", **given)
+    trainer, heard = short_run(settings, tmp_path / "run", **given)
     assert recorded(tmp_path / "run") == (5, 1, 60, 0)
     assert trainer.actor.policy.logits_bytes == 0
     assert not [text for text in heard.texts if "max_rows" in text]
@@ -139,19 +134,19 @@ def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
         return await sample_and_verify(self, tasks_P, **more)
 
     monkeypatch.setattr(Actor, "sample_and_verify", counted)
-    trainer, _ = trained(settings, tmp_path / "run", **{"eval.tasks": 100, "steps": 1})
+    trainer, _ = short_run(settings, tmp_path / "run", **{"eval.tasks": 100, "steps": 1})
     assert max(sampled) == (100 if gpu else 64)
     assert decoded_together(trainer.actor) == [(100 if gpu else 64, 1)]
 
 
 def test_a_run_with_stacked_layers_ends_and_trains_the_adapter(settings, tmp_path: Path) -> None:
-    trainer, _ = trained(settings, tmp_path / "run", **{"model.dtype": "bfloat16"})
+    trainer, _ = short_run(settings, tmp_path / "run", **{"model.dtype": "bfloat16"})
     policy = trainer.actor.policy
     assert policy.casting.stacks is not None
     # Those matrices of an adapter start as zeros.
     assert all(tensor.any() for name, tensor in policy.trainable() if "lora_B" in name)
     changes = {"trainer.stacked_layers": False, "model.dtype": "bfloat16"}
-    plain, _ = trained(settings, tmp_path / "plain", **changes)
+    plain, _ = short_run(settings, tmp_path / "plain", **changes)
     assert plain.actor.policy.casting.stacks is None
 
 

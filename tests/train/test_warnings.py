@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import Alarm, Message, Trainer, build_config
+from grpo_core import Alarm, Message
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch, alarm_signs
 from grpo_env_fillin.env import FillIn
 
 from .letters import Letters
-from .runs import Heard
+from .trained import trained
 
 README = Path(__file__).parents[2] / "grpo_core" / "train" / "README.md"
 HEALTHY = {
@@ -177,9 +177,9 @@ def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = {**settings, "eval": {"tasks": 0}, "sampling": {"max_new_tokens": 16}}
     warm = {"method": "sft", "steps": 40, "sft": {"data": str(data), "batch_size": 16}}
-    Trainer(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
+    trained(tmp_path / "warm", common, warm)
     run = {"model": {"name": str(tmp_path / "warm")}, "optimizer": {"lr": 0.002}, "steps": 60}
-    Trainer(build_config([common, run]), Letters(), folder=tmp_path / "run").run()
+    trained(tmp_path / "run", common, run)
     lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
     assert lines[0]["reward/mean"] < 0.6 < 0.8 < lines[-1]["reward/mean"]
     assert "warning" not in (tmp_path / "run" / "log.txt").read_text()
@@ -221,10 +221,9 @@ class Tooled(Letters):
 def test_warnings_before_the_first_step_and_of_the_environment_are_said_once_and_stand_in_the_log(
     settings, tmp_path
 ):
-    heard = Heard()
     more = {"steps": 10, "group_size": 2, "eval": {"tasks": 0}, "lora": {"enabled": False}}
-    config = build_config([settings, more, {"sampling": {"max_new_tokens": 2}}])
-    Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard).run()
+    short = {"sampling": {"max_new_tokens": 2}}
+    _, heard = trained(tmp_path / "run", settings, more, short, env=Tooled())
     log = (tmp_path / "run" / "log.txt").read_text()
     for words in ("no place for tools", "optimizer.lr=0.01 suits LoRA"):
         (text,) = [text for text in heard.warnings if words in text]
@@ -235,7 +234,6 @@ def test_warnings_before_the_first_step_and_of_the_environment_are_said_once_and
 def test_tools_that_the_chat_template_shows_are_not_warned_about(settings, tmp_path):
     shows = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif %}"
     model = {**settings["model"], "chat_template": shows}
-    heard = Heard()
-    config = build_config([settings, {"model": model, "steps": 1, "eval": {"tasks": 0}}])
-    Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard).run()
+    more = {"model": model, "steps": 1, "eval": {"tasks": 0}}
+    _, heard = trained(tmp_path / "run", settings, more, env=Tooled())
     assert not [text for text in heard.warnings if "no place for tools" in text]
