@@ -105,14 +105,20 @@ def test_the_datasets_that_execute_answers_are_those_whose_code_does() -> None:
     assert len(EXECUTING) == 9
 
 
-@pytest.mark.parametrize("name", sorted(PARSED_BY_SYMPY))
-def test_answers_for_sympys_parser_are_refused_unless_the_config_accepts_that(name: str) -> None:
+def assert_refused(name: str, why: str, setting: str) -> None:
+    """Fail unless a dataset is refused in one line, which names the setting that accepts it."""
     with pytest.raises(ConfigError) as refused:
         build_environment(SPECS[name])
     message = str(refused.value)
-    assert message.startswith(f"'reasoning-gym/{name}' scores an answer by running it as Python")
-    assert "--set env.execute_answers=true" in message
+    assert message.startswith(why)
+    assert f"--set env.{setting}=true" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", sorted(PARSED_BY_SYMPY))
+def test_answers_for_sympys_parser_are_refused_unless_the_config_accepts_that(name: str) -> None:
+    why = f"'reasoning-gym/{name}' scores an answer by running it as Python"
+    assert_refused(name, why, "execute_answers")
     env = build_environment(SPECS[name], {"execute_answers": True})
     assert (env.rung(), env.needs, env.raises_at_answers) == ("verify", frozenset(), False)
 
@@ -242,12 +248,8 @@ def test_each_known_fault_is_there_as_large_as_the_file_says(fault: DatasetFault
 
 @pytest.mark.parametrize("name", sorted({fault.dataset for fault in faults()} - PARSED_BY_SYMPY))
 def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_it(name: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        build_environment(SPECS[name])
-    message = str(refused.value)
-    assert message.startswith(f"the verifier of 'reasoning-gym/{name}' pays answers that solve")
-    assert "--set env.allow_faulty=true" in message
-    assert "\n" not in message
+    why = f"the verifier of 'reasoning-gym/{name}' pays answers that solve"
+    assert_refused(name, why, "allow_faulty")
     assert build_environment(SPECS[name], {"allow_faulty": True}).rung() == "verify"
     assert len([fault for fault in faults() if fault.dataset == name]) == 1
 

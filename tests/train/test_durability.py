@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from grpo_core import Message, Task, TaskKey
 from grpo_core.engine.models.load import resolve
@@ -31,6 +30,7 @@ from .killing import killed
 from .letters import Letters
 from .runs import TIMED, Heard
 from .short_runs import grpo
+from .test_ranks import assert_same_weights
 from .tiny import save_tiny
 from .trained import make, trained
 
@@ -108,12 +108,6 @@ def logs(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
     ]
     texts = [json.dumps(line) for line in opened.rollout_lines()]
     return metrics, [re.sub(r'"seconds": [^,}]*', "", text) for text in texts]
-
-
-def assert_same_weights(*folders: Path) -> None:
-    path = Path("final", "adapter_model.safetensors")
-    found, expected = (load_file(folder / path) for folder in folders)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def assert_same(folder: Path, whole: Path) -> None:

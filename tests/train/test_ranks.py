@@ -26,7 +26,7 @@ def values(folder: Path) -> list[dict[str, float]]:
     ]
 
 
-def assert_same_weights(found: Path, expected: Path, *, tolerance: float) -> None:
+def assert_same_weights(found: Path, expected: Path, *, tolerance: float = 0.0) -> None:
     (name,) = [path.name for path in (found / "final").glob("*.safetensors")]
     ours, theirs = (load_file(folder / "final" / name) for folder in (found, expected))
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

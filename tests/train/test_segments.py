@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -24,6 +24,7 @@ from grpo_core.train.update.sums import Sums
 from grpo_core.train.update.updater import Updater
 
 from .arrange import CPU, collate, micro_batches, run_config, tiny_policy
+from .test_algorithm import assert_same
 from .test_turns import definition
 
 P, G, BUDGET = 3, 4, 17
@@ -242,14 +243,6 @@ def computed(
     return total, gradient(policy), count
 
 
-def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    norm = math.sqrt(sum(float((g**2).sum()) for g in expected.values()))
-    assert norm > 1e-6
-    for name, values in expected.items():
-        torch.testing.assert_close(found[name], values, rtol=1e-9, atol=1e-9 * norm)
-
-
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     return tiny_policy()
@@ -274,13 +267,12 @@ class Known:
         self.policy.model.zero_grad()
         loss = expected_loss(self.policy, config, attempts, self.old, self.reference)
         loss.backward()
-        expected = gradient(self.policy)
+        expected = loss.item(), gradient(self.policy)
         (rows,) = steps_of(config, self.rollouts_PG, advantage)
         for max_tokens, count in ((10_000, 1), (1, len(rows))):
-            found = computed(self.policy, config, rows, self.old, max_tokens=max_tokens)
-            assert found[0] == pytest.approx(loss.item(), rel=1e-9)
-            assert_same(found[1], expected)
-            assert found[2] == count
+            *found, micros = computed(self.policy, config, rows, self.old, max_tokens=max_tokens)
+            assert_same(found, expected, rtol=1e-9)
+            assert micros == count
 
 
 @pytest.fixture(scope="module")
