@@ -137,12 +137,16 @@ def _registry(tree: ast.Module, name: str) -> list[tuple[str, ...]]:
         for node in tree.body
         if isinstance(node, ast.AnnAssign) and _source(node.target) == name
     ]
-    assert isinstance(value, ast.Dict)
     documented = {
         node.name: _prose(ast.get_docstring(node) or "")
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }
+    if isinstance(value, ast.DictComp):  # of functions by their names
+        (functions,) = (part.iter for part in value.generators)
+        assert isinstance(functions, ast.Tuple)
+        return [(f"`{_source(node)}`", documented[_source(node)]) for node in functions.elts]
+    assert isinstance(value, ast.Dict)
     return [
         (f"`{ast.literal_eval(key)}`", documented[_source(function)])
         for key, function in zip(value.keys, value.values, strict=True)

@@ -87,6 +87,7 @@ def test_the_second_draft_has_no_hole_and_at_most_15_lines_in_its_methods(tmp_pa
     assert sum((node.end_lineno or 0) - node.body[0].lineno + 1 for node in bodies) <= 15
 
 
+@pytest.mark.slow
 def test_the_shortcut_of_the_tutorial_is_found_and_closed(tmp_path: Path, shell: Shell) -> None:
     *_, wrote, found, closed, none_left = STEPS
     carry_out(wrote, shell, seconds=10)

@@ -439,7 +439,7 @@ def test_a_backup_is_a_fault_and_files_are_told_by_how_often_they_were_changed()
     assert "times one was emptied or replaced, and nothing passed" in found.message
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [planted.TellsItsSurroundings, planted.PaysByItsSurroundings])
 @pytest.mark.parametrize("name", planted.SURROUNDINGS)
 def test_what_a_task_or_verdict_depends_on_is_named(
@@ -452,6 +452,7 @@ def test_what_a_task_or_verdict_depends_on_is_named(
     assert (found.status, f" {name}; " in f" {found.message}") == ("invalid", True), found.message
 
 
+@pytest.mark.slow
 def test_files_that_are_left_are_a_warning_that_says_how_many_verdicts_were_watched() -> None:
     report = checked(planted.LeavesFewFiles(), "safety.files")
     (warning,) = report.warnings

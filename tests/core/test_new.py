@@ -69,7 +69,7 @@ def logic(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
     kind: str, project: Callable[[str], Path]

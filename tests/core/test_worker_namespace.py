@@ -72,6 +72,7 @@ def test_a_worker_has_the_user_the_files_and_the_network_that_it_had_without_a_n
     assert inside.answer == outside.answer
 
 
+@pytest.mark.slow
 @APART
 def test_many_workers_that_start_and_end_at_once_leave_no_process() -> None:
     def judge_much() -> None:

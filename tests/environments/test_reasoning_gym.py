@@ -156,7 +156,7 @@ def test_no_held_out_question_is_trained_on_even_where_there_are_few(name: str) 
     assert not trained & held_out
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["codeio", "list_functions", "pool_matrix", "tsumego"])
 def test_a_task_depends_on_nothing_that_happened_before(name: str) -> None:
     once = [ask(name, index, level=level) for level in (0.0, 1.0) for index in range(4)]

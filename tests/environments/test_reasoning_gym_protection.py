@@ -257,6 +257,7 @@ def test_a_dataset_that_pays_for_nothing_is_refused_unless_the_config_accepts_it
 # Answers at which a verifier raises
 
 
+@pytest.mark.slow
 def test_an_answer_at_which_the_library_raises_gets_the_floor_and_others_their_reward() -> None:
     """The task and the verdicts are a worker's, which has found the class and has its settings."""
     name, settings = "prime_factorization", {"settings": {"min_value": 5, "max_value": 60}}

@@ -82,7 +82,7 @@ def test_other_output_and_requests_of_a_server_change_no_result(kind: str) -> No
     assert play(server(kind), calls(("say", {}), ("say", {})))[0] == [["fine", "fine"]]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["notifications", "pings", "no line"])
 def test_a_server_that_floods_is_stopped_in_bounded_memory(kind: str) -> None:
     before, started = Process().memory_info().rss, time.monotonic()

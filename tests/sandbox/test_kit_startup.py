@@ -45,7 +45,7 @@ def checked(pool: JailPool, command: Any, *, of_policy: bool = False) -> CheckRe
     return result
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_verdict_that_runs_nothing_of_the_policys_is_valid(pool: JailPool, name: str) -> None:
     result = checked(pool, COMMANDS[name])
@@ -86,7 +86,7 @@ class NotIsolating:
         """It is borrowed."""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["beside the script", "in a module"])
 def test_a_sandbox_that_does_not_isolate_the_commands_of_a_verdict_is_found(
     pool: JailPool, name: str

@@ -109,6 +109,7 @@ async def test_a_large_input_reaches_a_command_and_one_that_nobody_reads_ends(
         assert (await session.exec("head -c 3 | cat", input=text)).stdout == "xxx"
 
 
+@pytest.mark.slow
 async def test_a_command_that_waits_too_long_is_ended_and_the_session_goes_on(
     pool: JailPool,
 ) -> None:

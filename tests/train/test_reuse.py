@@ -86,6 +86,7 @@ def test_a_run_that_failed_before_any_checkpoint_does_not_start_again_with_other
     assert untimed(tmp_path / "run") == whole
 
 
+@pytest.mark.slow
 def test_stop_rules_count_the_log_once_after_a_resume_in_the_same_process(settings, tmp_path):
     stops = {"eval.every": 1, "stop.patience": 3, "optimizer.lr": 0.0}
     rules = {**stops, "checkpoint.every": 1, "steps": 9, "eval.tasks": 6}

@@ -134,6 +134,7 @@ def test_each_update_is_logged_after_it_and_agrees_with_the_metrics(settings, tm
             assert len(trained_on) == (0 if group.split == "eval" else 4)
 
 
+@pytest.mark.slow
 def test_options_of_the_log_change_neither_metrics_nor_weights(settings, tmp_path):
     shorter = {**settings, "steps": 2}
     logs = ({}, {"tokens": True, "ratios": True}, {"rollouts": "none"}, {"rollouts": "sample"})

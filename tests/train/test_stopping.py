@@ -78,6 +78,7 @@ def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_
     assert peft.PeftModel.from_pretrained(base, tmp_path / "run" / "checkpoints" / "best")
 
 
+@pytest.mark.slow
 def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_run(
     settings, tmp_path
 ):
@@ -145,6 +146,7 @@ def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
     assert rule.look(evaluated(20, 0.95)) == "the reward (held-out) is 0.950, and stop.reward=0.9"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
     """Stopped in a step that an evaluation follows: the resumed run evaluates it, and loses patience when the whole one does."""
     more = {"steps": 30, "eval": {"every": 3}, "stop": {"patience": 2}, "optimizer": {"lr": 0.0}}

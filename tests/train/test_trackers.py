@@ -45,6 +45,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_wandb_keeps_the_run_without_a_network(settings, tmp_path):
     heard = run(settings, tmp_path / "run", "wandb")

@@ -142,6 +142,7 @@ def test_what_runs_no_code_and_sends_no_data_is_not_asked_about(config):
     assert not risky_settings(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_own_runs_and_installed_recipes_are_never_asked_about(
     settings, tmp_path, monkeypatch, trains

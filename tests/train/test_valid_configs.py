@@ -262,7 +262,7 @@ def try_configs(seed: int, accepted: int) -> Counter[str]:
     return counts
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
     [*range(15, 19), *(pytest.param(n, marks=pytest.mark.heavy) for n in range(19, 95))],
