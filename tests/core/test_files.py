@@ -107,7 +107,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_folder_that_would_fill_the_memory_is_refused_in_one_line(
     run: RunFolder, tmp_path: Path, name: str

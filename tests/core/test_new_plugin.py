@@ -103,6 +103,7 @@ def test_the_sandbox_runs_the_programs_of_an_environment(
     assert "not passed" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_on_a_new_environment_uses_the_estimator_the_loss_the_tracker_and_the_recipe(
     project: Callable[..., Path], site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -361,7 +361,7 @@ def test_a_kl_in_the_reward_is_the_sum_over_all_segments_of_an_attempt(known: Kn
         assert float(found_PG[p, g]) == pytest.approx(total, rel=1e-9)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("minibatches", [1, 2, 3])
 def test_several_optimizer_steps_move_the_weights_as_plain_adamw_does(minibatches: int) -> None:
     """And the metrics of one step are sums over the attempts' tokens."""
