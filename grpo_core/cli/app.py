@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from grpo_core import __version__
-from grpo_core.cli.commands import ROOT, LazyGroup
+from grpo_core.cli.commands import ROOT
+from grpo_core.cli.lazy_commands import LazyGroup
 from grpo_core.cli.output import (
     BROKEN_PIPE,
     INTERRUPTED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +24,14 @@ def source_file(module: str) -> Path | None:
     if spec is None:
         return None
     if not parts:
-        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+        return Path(spec.origin) if spec.origin else None
     for folder in spec.submodule_search_locations or ():
         base = Path(folder, *parts)
-        for file in (base.with_suffix(".py"), base / "__init__.py"):
+        for file in (base / "__init__.py", base.with_suffix(".py")):
             if file.is_file():
                 return file
+        if not Path(folder).is_dir():  # in an archive, which nothing here opens
+            return base
     return None
 
 
@@ -44,7 +47,10 @@ def help_line(file: Path, name: str) -> str:
         SyntaxError: it is not Python.
         ValueError: it holds null bytes or is not UTF-8.
     """
-    for function, decorator in _decorated(ast.parse(file.read_bytes())):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in texts, which are its author's business
+        tree = ast.parse(file.read_bytes() if file.suffix == ".py" else b"")
+    for function, decorator in _decorated(tree):
         keywords = {keyword.arg: _text(keyword.value) for keyword in decorator.keywords}
         own_name = keywords.get("name") or (_text(decorator.args[0]) if decorator.args else "")
         if (own_name or function.name.rstrip("_").replace("_", "-").lower()) == name:

@@ -1,26 +1,17 @@
-"""Name all commands, and import the module of a command only when that command is used.
+"""Name all commands: those of the core, and those of packages, which never replace one.
 
-So `grpo --help` imports no command, and a command imports what it needs at the top of its file.
-The commands of packages are added to those of the core, and never replace one.
+The module of a command is imported only when that command is used, so `grpo --help` imports none,
+and a command imports what it needs at the top of its file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import groupby
-from typing import Any
 
-import typer.main
-from typer.core import TyperCommand, TyperGroup
-
-from grpo_core.calls.isolation import ForeignError, isolated
 from grpo_core.calls.printable import printable
-from grpo_core.calls.streams import printable_streams
-from grpo_core.cli.output import default_to_false
-from grpo_core.cli.plugin_commands import PluginCommand, installed_commands
-from grpo_core.protocol.errors import GrpoError, PluginError
+from grpo_core.cli.plugin_commands import PluginCommand
 
 ROOT = "grpo"
 """The name of the outermost group."""
@@ -164,122 +155,47 @@ def _entry(first: PluginCommand, others: Sequence[PluginCommand]) -> CommandEntr
 def _add(root: CommandGroup, words: list[str], entry: CommandEntry) -> str:
     """Add a command to the tree, with the groups around it; return why not, "" if it was added."""
     option = words.pop() if words[-1].startswith("--") else ""
-    group = root
+    group: CommandGroup | None = root
     for word in words[:-1]:
-        member = group.members.setdefault(
-            word, CommandGroup(GROUPS.get(word, f"Commands of {entry.distribution}."))
-        )
+        member = group.members.get(word) if group else None
         if isinstance(member, CommandEntry):
             return f"{word!r} is a command of {_owner(member)}, so it is not a group of commands"
         group = member
     name = words[-1]
-    present = group.members.get(name)
+    present = group.members.get(name) if group else None
     if option:
-        if not isinstance(present, CommandEntry):
+        if group is None or not isinstance(present, CommandEntry):
             return f"there is no command {name!r} that the option could change"
-        group.variants.setdefault(name, {})[option] = entry
-    elif isinstance(present, CommandGroup) or (group is root and name in GROUPS):
+        if option in ("--help", "--version"):
+            return f"{option} is an option of every command"
+        variants = group.variants.setdefault(name, {})
+        if option in variants:
+            return f"the name belongs to {_owner(variants[option])}"
+        variants[option] = entry
+        return ""
+    if isinstance(present, CommandGroup) or (group is root and name in GROUPS):
         return f"{name!r} is a group of commands"
-    elif present is not None:
+    if present is not None:
         return f"the name belongs to {_owner(present)}"
-    else:
-        group.members[name] = entry
+    group = root
+    for word in words[:-1]:
+        help_line = GROUPS.get(word) or f"Commands of {literal(entry.distribution)}."
+        member = group.members.setdefault(word, CommandGroup(help_line))
+        assert isinstance(member, CommandGroup)
+        group = member
+    group.members[name] = entry
     return ""
+
+
+def literal(text: str) -> str:
+    """Return a text of a package so that the help page shows it as it is: no markup, no control."""
+    text = printable(text, lines=False)
+    if "[" in text or "\\" in text:
+        from rich.markup import escape  # costs more than all else here, and is rarely needed
+
+        text = escape(text)
+    return text
 
 
 def _owner(entry: CommandEntry) -> str:
     return entry.distribution or "grpo-core"
-
-
-class LazyCommand(TyperCommand):
-    """Stand for a command in the list of its group, without its options."""
-
-    def __init__(self, name: str, entry: CommandEntry, *, path: str, markup_mode: Any) -> None:
-        shown = entry.help
-        if entry.distribution:  # not our own text, which may use no markup and is printable
-            shown = printable(f"Cannot be used: {entry.problem}" if entry.problem else shown)
-            shown = shown.replace("[", "\\[")
-        super().__init__(name, help=shown, rich_markup_mode=markup_mode)
-        self._entry = entry
-        self._path = path
-
-    def load(self) -> Any:
-        """Import the command's module, and return the command as typer builds it.
-
-        Raises:
-            VersionError: a package that is always needed has a version that is not supported.
-            PluginError: the command of a package cannot be used.
-        """
-        # `grpo --help` compares no versions, so it does not import this either.
-        import_module("grpo_core.plugins.versions").check_versions(ROOT)
-        command = self._of_package() if self._entry.distribution else self._built()
-        command.callback = printable_streams()(command.callback)
-        command.rich_markup_mode = self.rich_markup_mode
-        return command
-
-    def _built(self) -> Any:
-        app = import_module(self._entry.module).app
-        return typer.main.get_group(app).commands[self.name or ""]
-
-    def _of_package(self) -> Any:
-        """Return the command of a package, whatever its code does when it is imported."""
-        problem, cause = self._entry.problem, None
-        if not problem:
-            try:
-                return isolated(self._built)
-            except ForeignError as error:
-                cause = error.__cause__
-                if isinstance(cause, GrpoError):
-                    raise cause from None
-                problem = str(error)
-                if isinstance(cause, KeyError | AttributeError):
-                    problem = f"{self._entry.module} has no Typer `app` with this command"
-        raise PluginError(
-            f"`{self._path}` of {self._entry.distribution} cannot be used: {problem}"
-        ) from cause
-
-
-class LazyGroup(TyperGroup):
-    """Load the commands of a group one by one, when the command line names them.
-
-    `get_command` returns what the help lists; typer calls `resolve_command` to run a command, to
-    show its help or to complete its options.
-    """
-
-    def __init__(self, *, content: CommandGroup | None = None, path: str = ROOT, **options: Any):
-        super().__init__(**options)
-        content = content or command_tree(installed_commands())[0]
-        self.variants = content.variants
-        self._path = path
-        for name, member in content.members.items():
-            words = f"{path} {name}"
-            self.commands[name] = (
-                LazyCommand(name, member, path=words, markup_mode=self.rich_markup_mode)
-                if isinstance(member, CommandEntry)
-                else LazyGroup(
-                    content=member,
-                    path=words,
-                    name=name,
-                    help=member.help,
-                    no_args_is_help=True,
-                    rich_markup_mode=self.rich_markup_mode,
-                )
-            )
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name, and import its module."""
-        name, command, rest = super().resolve_command(ctx, args)
-        for option in self.variants.get(name or "", {}):
-            if any(word == option or word.startswith(f"{option}=") for word in rest):
-                command = self.variant(str(name), option)
-        return name, command.load() if isinstance(command, LazyCommand) else command, rest
-
-    def variant(self, name: str, option: str) -> LazyCommand:
-        """Return the command that takes the place of another where an option is given."""
-        entry = self.variants[name][option]
-        path = f"{self._path} {name} {option}"
-        return LazyCommand(name, entry, path=path, markup_mode=self.rich_markup_mode)
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """Return the option --help, which is False where it is not given."""
-        return default_to_false(super().get_help_option(ctx))

@@ -27,8 +27,8 @@ GROUP = "grpo.commands"
 """The group of entry points."""
 
 _FORMAT = 1
-_WORDS = re.compile(r"[a-z0-9][a-z0-9-]*( [a-z0-9][a-z0-9-]*)*( --[a-z0-9-]+)?")
-"""The names that can be typed as words of a command line."""
+_WORDS = re.compile(r"[a-z0-9][a-z0-9-]{0,29}( [a-z0-9][a-z0-9-]{0,29}){0,3}( --[a-z0-9-]{1,30})?")
+"""The names that can be typed as words of a command line, and leave room for their help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PluginCommand:
     @property
     def is_bundled(self) -> bool:
         """Return whether the command belongs to a package of the project itself."""
-        return self.distribution.startswith("grpo-core ")
+        return self.distribution.rpartition(" ")[0] == "grpo-core"
 
     @property
     def can_be_typed(self) -> bool:
@@ -70,7 +70,10 @@ def installed_commands() -> tuple[PluginCommand, ...]:
     """
     key = _installation()
     digest = hashlib.sha256(json.dumps(key[:2]).encode()).hexdigest()[:16]
-    file = cache_folder() / "commands" / f"{digest}.json"
+    try:
+        file = cache_folder() / "commands" / f"{digest}.json"
+    except RuntimeError:  # there is no home folder, so no cache
+        return tuple(_read_metadata())
     commands = _stored(file, key)
     if commands is None:
         commands = tuple(_read_metadata())
@@ -93,10 +96,11 @@ def _stored(file: Path, key: list[Any]) -> tuple[PluginCommand, ...] | None:
         content = json.loads(file.read_bytes())
         commands = tuple(PluginCommand(**fields) for fields in content["commands"])
         is_current = content["key"] == key and all(
-            command.file and os.stat(command.file).st_mtime_ns == command.changed_ns
+            os.stat(command.file).st_mtime_ns == command.changed_ns
             for command in commands
+            if command.file
         )
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return commands if is_current else None
 
@@ -107,46 +111,69 @@ def _store(file: Path, key: list[Any], commands: tuple[PluginCommand, ...]) -> N
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=file.parent)
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(content, stream)
-        os.replace(temporary, file)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(content, stream)
+            os.replace(temporary, file)
+        except OSError:
+            os.unlink(temporary)
+            raise
 
 
 def _read_metadata() -> Iterator[PluginCommand]:
     """Yield the commands of the distributions on `sys.path`.
 
-    Of several distributions with one name, Python imports the first, so its commands count.
-    A distribution whose metadata cannot be read is skipped here; `grpo doctor` reports it.
+    Of several distributions with one name, Python imports the first, so its commands count. One
+    whose metadata cannot be read has one command that says so, and that nobody can type.
     """
     import importlib.metadata  # takes a fifth of the time of `grpo --help`
 
-    seen = set()
+    owners = set()
     for distribution in importlib.metadata.distributions():
-        with contextlib.suppress(Exception):  # metadata of other projects may hold anything
-            if f"[{GROUP}]" not in (distribution.read_text("entry_points.txt") or ""):
+        owner = str(getattr(distribution, "_path", "?"))
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+            if f"[{GROUP}]" not in text:
                 continue
-            name = distribution.metadata["Name"].lower().replace("_", "-")
-            if name in seen:
-                continue
-            seen.add(name)
-            version = distribution.metadata["Version"] or "?"
-            for entry in distribution.entry_points.select(group=GROUP):
-                yield _described(" ".join(entry.name.split()), entry.value, f"{name} {version}")
+            name = distribution.metadata["Name"]
+            owner = (
+                f"{re.sub('[-_.]+', '-', name).lower()} {distribution.metadata['Version'] or '?'}"
+            )
+            if importlib.metadata.distribution(name).read_text("entry_points.txt") != text:
+                continue  # another one of this name comes first
+            if owner in owners:
+                continue  # a folder may be on the path twice
+            owners.add(owner)
+            entries = {
+                (" ".join(entry.name.split()), entry.value)
+                for entry in distribution.entry_points.select(group=GROUP)
+            }
+        except Exception as error:  # noqa: BLE001 - metadata of other projects may hold anything
+            problem = f"its metadata cannot be read: {type(error).__name__}: {error}"
+            yield PluginCommand("?", "", "", owner, problem)
+            continue
+        for entry_name, module in sorted(entries):
+            yield _described(PluginCommand(entry_name, module, "", owner))
 
 
-def _described(name: str, module: str, distribution: str) -> PluginCommand:
+def _described(command: PluginCommand) -> PluginCommand:
     """Return a command with its help, or with the reason why it cannot be used."""
-    command = PluginCommand(name, module, "", distribution)
     if not command.can_be_typed:
-        problem = "its name is not made of lower-case words of letters, digits and hyphens"
+        problem = "its name is not at most four lower-case words of letters, digits and hyphens"
         return replace(command, problem=problem)
-    file = source_file(module)
-    if file is None:
-        return replace(command, problem=f"its module {module} is not installed")
+    if not re.fullmatch(r"\w+(\.\w+)*", command.module):
+        problem = f"its value is {command.module!r}; write the name of a module, without `:app`"
+        return replace(command, problem=problem)
     try:
-        text = help_line(file, name.partition(" --")[0].rpartition(" ")[2])
+        file = source_file(command.module)
+        if file is None:
+            return replace(command, problem=f"its module {command.module} is not installed")
+        if not file.is_file():  # it can be imported from elsewhere, as from an archive
+            return command
         changed_ns = file.stat().st_mtime_ns
-    except (OSError, SyntaxError, ValueError) as error:
+        command = replace(command, file=str(file), changed_ns=changed_ns)
+        name = command.name.partition(" --")[0].rpartition(" ")[2]
+        return replace(command, help=help_line(file, name))
+    except Exception as error:  # noqa: BLE001 - a source may be anything, also too deep to be parsed
         problem = f"its source cannot be read: {type(error).__name__}: {error}"
         return replace(command, problem=problem)
-    return replace(command, help=text, file=str(file), changed_ns=changed_ns)

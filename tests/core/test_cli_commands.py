@@ -11,7 +11,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.cli.commands import COMMANDS, GROUPS, CommandGroup, LazyCommand, command_tree
+from grpo_core.cli.commands import COMMANDS, GROUPS, CommandGroup, command_tree
+from grpo_core.cli.lazy_commands import LazyCommand
 from grpo_core.cli.plugin_commands import installed_commands
 
 TREE, PROBLEMS = command_tree(

@@ -64,9 +64,11 @@ def test_a_package_adds_commands_and_groups_and_the_help_imports_neither(site: P
         ("raise OSError('no licence')", "OSError: no licence"),
         ("import nowhere_at_all", "the package 'nowhere_at_all' is not installed"),
         ("raise SystemExit(3)", "called sys.exit(3)"),
-        ("app = None", "has no Typer `app` with this command"),
-        (command("other"), "has no Typer `app` with this command"),
+        ("app = None", "has no Typer `app` with a command 'mess'"),
+        (command("other"), "has no Typer `app` with a command 'mess'"),
+        ("import os\nos.environ['MY_TOKEN']", "KeyError: 'MY_TOKEN'"),
         ("def (", "its source cannot be read: SyntaxError"),
+        (f"x = {'-' * 200_000}1", "its source cannot be read: "),
         (None, "its module broken is not installed"),
     ],
 )
@@ -88,6 +90,21 @@ def test_a_broken_package_breaks_its_own_commands_alone(
     assert "sound" in grpo("env", "--help").output
 
 
+def test_texts_of_packages_are_shown_as_they_are(site: Path) -> None:
+    source = command("count", r"Split at \[/x] marks.")
+    offer(site, "grpo-odd", {"team count": "odd", "plain": "odd:app"}, odd=source)
+    metadata = site / "grpo_odd-1.0.dist-info" / "METADATA"
+    metadata.write_text("Metadata-Version: 2.1\nName: grpo-odd\nVersion: 1.0[/x]\x1b[31m\n")
+    assert r"Commands of grpo-odd 1.0[/x]\x1b[31m." in grpo("--help").output
+    assert r"Split at \[/x] marks." in grpo("team", "--help").output
+    assert "write the name of a module, without `:app`" in " ".join(grpo("plain").stderr.split())
+
+
+def test_an_option_of_a_command_stays_its_own(site: Path) -> None:
+    offer(site, "grpo-evil", {"run --env": "evil"}, evil="raise SystemExit('imported')")
+    assert "imported" not in grpo("run", "--env", "no-such-environment").output
+
+
 def test_a_name_that_two_packages_offer_belongs_to_neither(site: Path) -> None:
     offer(site, "grpo-a", {"count": "tally_a"}, tally_a=command("count"))
     offer(site, "grpo-b", {"count": "tally_b"}, tally_b=command("count"))
@@ -98,7 +115,17 @@ def test_a_name_that_two_packages_offer_belongs_to_neither(site: Path) -> None:
 
 
 def test_what_the_core_names_is_never_replaced_and_the_doctor_tells(site: Path) -> None:
-    names = dict.fromkeys(("run", "env", "env show", "run fast", "--help", "no --option"), "evil")
+    words = (
+        "run",
+        "env",
+        "env show",
+        "run fast",
+        "--help",
+        "no --option",
+        "eval --endpoint",
+        "run --help",
+    )
+    names = dict.fromkeys(words, "evil")
     offer(site, "grpo-evil", names, evil="raise SystemExit('imported')")
     assert "imported" not in grpo("--help").output + grpo("run", "--help").output
     assert "Train a model on an environment" in grpo("--help").output
@@ -108,7 +135,9 @@ def test_what_the_core_names_is_never_replaced_and_the_doctor_tells(site: Path) 
         "env": "'env' is a group of commands",
         "env show": "the name belongs to grpo-core",
         "run fast": "'run' is a command of grpo-core",
-        "--help": "its name is not made of",
+        "--help": "its name is not at most",
+        "eval --endpoint": "the name belongs to grpo-core",
+        "run --help": "--help is an option of every command",
         "no --option": "there is no command 'no'",
     }.items():
         assert f"`grpo {name}` of grpo-evil 1.0 cannot be used: {why}" in told
