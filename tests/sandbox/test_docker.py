@@ -102,7 +102,8 @@ async def test_a_program_that_always_loses_its_container_is_at_fault_itself(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:
     pool = open_pool()
-    batch = asyncio.ensure_future(pool.run([sleeper(4)]))
+    # Longer than a busy machine takes to see and kill the container; the program itself never ends.
+    batch = asyncio.ensure_future(pool.run([sleeper(50, limits=Limits(wall_seconds=60))]))
     for _ in range(5):
         await asyncio.to_thread(engine.docker, "kill", await busy_container(engine))
     outcome = (await batch)[0][0]
