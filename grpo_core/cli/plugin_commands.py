@@ -174,6 +174,6 @@ def _described(command: PluginCommand) -> PluginCommand:
         command = replace(command, file=str(file), changed_ns=changed_ns)
         name = command.name.partition(" --")[0].rpartition(" ")[2]
         return replace(command, help=help_line(file, name))
-    except Exception as error:  # noqa: BLE001 - a source may be anything, also too deep to be parsed
+    except Exception as error:  # noqa: BLE001 - a source may be too deep to be parsed
         problem = f"its source cannot be read: {type(error).__name__}: {error}"
         return replace(command, problem=problem)

@@ -164,7 +164,7 @@ class Commands(Votes):
 
 
 class ReadsNumbers(Sums):
-    """Fails at what is no number."""
+    """Fails at texts that are not numbers."""
 
     async def agent(self, task: Task[Any], client: Any) -> Any:
         return int(await super().agent(task, client))
@@ -182,7 +182,7 @@ class ReturnsSets(Sums):
 
 
 class WaitsForNumbers(Sums):
-    """Never ends where there is no number."""
+    """Never ends if it hears no number."""
 
     agent_seconds = 0.5
 

@@ -231,7 +231,7 @@ JSON_FORMS = (
             "a plain fence behind it": lambda g: (
                 f"So:\n{_fence(g, g.right)}\nIts size:\n{_fence(g, '[3, 4]', label='')}"
             ),
-            "a labelled text that is no JSON behind it": lambda g: _two(g, g.right, "none"),
+            "a labelled text behind it that is not JSON": lambda g: _two(g, g.right, "none"),
         },
     ),
     Form(

@@ -30,7 +30,7 @@ def anything_in_tags(text: str, row: dict[str, Any]) -> float:
 
 
 def int_of_text(text: str, row: dict[str, Any]) -> float:
-    """Raise for whatever is no number."""
+    """Raise for every text that is not a number."""
     return float(int(text.partition("<answer>")[2].partition("</answer>")[0]) == int(row["answer"]))
 
 

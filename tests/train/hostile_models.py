@@ -316,7 +316,7 @@ MODELS: dict[str, Damage] = {
 ADAPTERS: dict[str, Damage] = {
     "adapter is a pickle": pickled("adapter_model.bin"),
     "adapter is garbage": write("adapter_model.safetensors", b"x" * 100),
-    "adapter config is no JSON": write("adapter_config.json", "{"),
+    "adapter config is not JSON": write("adapter_config.json", "{"),
     "adapter config is a list": write("adapter_config.json", "[]"),
     "adapter config is deep": write("adapter_config.json", nested(100_000)),
     "its base is itself": adapts(str),

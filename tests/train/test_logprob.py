@@ -44,7 +44,7 @@ WEIGHT = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
 def assert_same_slopes(
     module: nn.Linear, loss: Callable[..., Tensor], ours: Sequence[Tensor], theirs: Sequence[Tensor]
 ) -> None:
-    """Compare the gradients of what goes in, which comes last, and of what is trained."""
+    """Compare the gradients of the inputs, which come last, and of the trained weights."""
     trained = [p for p in module.parameters() if p.requires_grad]
     found, expected = (
         torch.autograd.grad(loss(*values), [inputs, *trained]) for *values, inputs in (ours, theirs)

@@ -104,7 +104,7 @@ def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(tiny_fold
         ),
         (
             {"adapter_config.json": '{"base_model_name_or_path": "/gone/model"}'},
-            r"base model of the adapter .* is missing: there is no model folder '/gone/model'",
+            r"base model of the adapter .* is missing: the model folder '/gone/model' does not exist",
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_loaded_says_why_and_runs_no_code(
         ("smolm2-135m", r"model 'smolm2-135m' is not known; did you mean 'smollm2-135m'\?"),
         (
             "Qwen2.5-0.5B-Instruct",
-            r"^there is no model 'Qwen2\.5-0\.5B-Instruct': a hub id needs its organisation; "
+            r"^'Qwen2\.5-0\.5B-Instruct' is not a model: a hub id needs its organisation; "
             r"did you mean 'Qwen/Qwen2\.5-0\.5B-Instruct'\?$",
         ),
         ("gemma-3-1b-it@v2", r"did you mean 'google/gemma-3-1b-it@v2'\?"),
@@ -165,9 +165,9 @@ def test_a_folder_that_cannot_be_loaded_says_why_and_runs_no_code(
         ("DeepSeek-R1-Distill-Qwen-1.5B", r"did you mean 'deepseek-ai/DeepSeek-R1-Distill-Qwen"),
         ("gpt2", r"^model 'gpt2' is not cached and HF_HUB_OFFLINE is set"),
         ("org/Qwen2.5-0.5B", r"^model 'org/Qwen2\.5-0\.5B' is not cached"),
-        ("./nowhere", r"there is no model folder './nowhere'; .* an alias: smollm2-135m"),
-        ("a/b/c", r"there is no model folder 'a/b/c'"),
-        ("org/name@", r"no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION"),
+        ("./nowhere", r"the model folder './nowhere' does not exist; .* an alias: smollm2-135m"),
+        ("a/b/c", r"the model folder 'a/b/c' does not exist"),
+        ("org/name@", r"model folder 'org/name@' does not exist; pass a folder, a hub id ORG/NAME\[@REVISION"),
         ("org/name@v2", r"'org/name@v2' is not cached and .* is set; unset it, or pass a model f"),
     ],
 )

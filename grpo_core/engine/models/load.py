@@ -210,8 +210,8 @@ def _from_hub(
     match = HUB_ID.fullmatch(name)
     if match is None or name.startswith("."):
         raise UserError(
-            f"there is no model folder {name!r}; pass a folder, a hub id ORG/NAME[@REVISION] or "
-            f"an alias: {', '.join(sorted(modelcache.ALIASES))}"
+            f"the model folder {name!r} does not exist; pass a folder, a hub id "
+            f"ORG/NAME[@REVISION] or an alias: {', '.join(sorted(modelcache.ALIASES))}"
         )
     repo, revision = match["repo"], match["revision"]
     if "/" not in repo and did_you_mean(repo, modelcache.ALIASES) != ".":
@@ -240,5 +240,5 @@ def _suggest_organisation(name: str, error: UserError) -> None:
     """
     if "/" not in name and (whole := hub.whole_name(name)) is not None:
         raise UserError(
-            f"there is no model {name!r}: a hub id needs its organisation; did you mean {whole!r}?"
+            f"{name!r} is not a model: a hub id needs its organisation; did you mean {whole!r}?"
         ) from error
