@@ -167,7 +167,10 @@ def test_a_folder_that_cannot_be_loaded_says_why_and_runs_no_code(
         ("org/Qwen2.5-0.5B", r"^model 'org/Qwen2\.5-0\.5B' is not cached"),
         ("./nowhere", r"the model folder './nowhere' does not exist; .* an alias: smollm2-135m"),
         ("a/b/c", r"the model folder 'a/b/c' does not exist"),
-        ("org/name@", r"model folder 'org/name@' does not exist; pass a folder, a hub id ORG/NAME\[@REVISION"),
+        (
+            "org/name@",
+            r"model folder 'org/name@' does not exist; pass a folder, a hub id ORG/NAME\[@REVISION",
+        ),
         ("org/name@v2", r"'org/name@v2' is not cached and .* is set; unset it, or pass a model f"),
     ],
 )
