@@ -86,6 +86,7 @@ def test_an_attack_that_works_is_found(name: str) -> None:
     assert "it reached more than the socket" in found[f"{NAME}: {name}"]
 
 
+@pytest.mark.slow
 def test_connections_that_stay_after_their_command_are_found() -> None:
     def twist(name: str, session: Session) -> None:
         if name == "many connections":

@@ -238,7 +238,7 @@ def mean_reward(fault: DatasetFault, *, tasks: int = TASKS) -> float:
     return sum(rewards) / tasks
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.dataset)
 def test_each_known_fault_is_there_as_large_as_the_file_says(fault: DatasetFault) -> None:
     assert mean_reward(fault) == pytest.approx(fault.share, abs=0.002)

@@ -59,6 +59,7 @@ def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
     assert score.failed_checks(entry) == {}
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_catalogue_is_scored_as_a_whole_part_is() -> None:
     names = ("FoundAnywhere", "SoundPlainSum", "UntypedTool")
     entries = [entry for entry in catalogue.entries() if entry.name in names]

@@ -360,6 +360,7 @@ def test_a_paid_canary_is_an_alarm_in_log_folder_terminal_and_metrics(settings, 
     assert ["alarms/reference_logprob" in m for m in steps] == [True, True, False, True]
 
 
+@pytest.mark.slow
 def test_an_environment_without_a_hole_raises_no_alarm(settings, tmp_path):
     trainer = trained(tmp_path / "run", {**settings, "steps": 12}, Digits(), every=2)
     assert list(trainer.folder.alarm_lines()) == []

@@ -430,6 +430,7 @@ def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> Non
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 def test_a_slow_candidate_cannot_choose_the_deadline_of_the_verdict(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: time.sleep(1) or good(9) if is_about(asked, "hello") else good(7)
     judge = endpoint.judge(retries=1, timeout_seconds=0.5)

@@ -85,6 +85,7 @@ def met(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return {**found, "planted": [(out / "planted").exists()]}
 
 
+@pytest.mark.slow
 def test_values_of_all_kinds_arrive_as_they_were_in_messages_of_any_length(met):
     assert met["values"] == [1, 1]
 

@@ -95,6 +95,7 @@ def test_the_share_of_an_environment_that_is_a_file_can_change_when_a_run_goes_o
     assert shares == {LETTERS: 3, "arithmetic": 1}
 
 
+@pytest.mark.slow
 def test_what_is_only_evaluated_is_never_trained_on_and_does_not_change_the_loss(
     settings, tmp_path
 ):

@@ -237,6 +237,7 @@ def test_the_command_line_has_the_same_words_for_it(interrupted):
     assert "after step 2 of 3" in done.output
 
 
+@pytest.mark.slow
 def test_two_trainers_of_one_run_in_one_process_keep_other_processes_out_until_both_are_done(
     interrupted,
 ):

@@ -188,6 +188,7 @@ def test_without_rollouts_only_verdicts_of_evaluations_are_kept(settings, tmp_pa
         assert index.read(1)["prompt"] is None
 
 
+@pytest.mark.slow
 def test_a_resumed_run_logs_and_indexes_what_an_undisturbed_one_does(settings, tmp_path):
     log = {"tokens": True, "ratios": True, "rollouts": "sample", "part_mb": 0.01}
     changes = {"steps": 5, "checkpoint.every": 2, "log": log}

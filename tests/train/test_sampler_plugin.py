@@ -103,6 +103,7 @@ def trained(
     return trainer, lines, list(RunFolder(run).rollout_lines())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("adapter", [True, False])
 def test_each_step_is_drawn_with_the_weights_after_the_one_before(plugin, tmp_path, adapter):
     _, steps, rollouts = trained(tmp_path, plugin, lora={"enabled": adapter})
@@ -133,6 +134,7 @@ def test_a_sampler_is_told_the_rank_of_the_adapter_that_the_model_has(tmp_path: 
     assert without.adapter_rank is None
 
 
+@pytest.mark.slow
 def test_a_cap_of_0_stays_too_and_the_builtin_sampler_has_none(plugin: str, tmp_path: Path) -> None:
     for name, loss, cap in ((plugin, {"tis_cap": 0.0}, 0.0), ("builtin", {}, None)):
         trainer, _, rollouts = trained(tmp_path / name, name, steps=1, loss=loss)

@@ -153,6 +153,7 @@ def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path
     assert "by SFT" in (tmp_path / "run" / "final" / "README.md").read_text()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["references", "file"])
 def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(
     settings, tmp_path, source
@@ -187,6 +188,7 @@ def test_dropout_acts_in_a_warm_start_and_nowhere_else(settings, tmp_path):
         build_config([settings, {"lora": {"dropout": 0.1}}])
 
 
+@pytest.mark.slow
 def test_what_the_base_model_itself_would_drop_out_stays(settings, tmp_path):
     """A model with dropouts of its own, beside an adapter that drops out nothing to speak of."""
     tokenizer = tiny_tokenizer()
@@ -248,6 +250,7 @@ def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says
     assert not [text for text in replayed.warnings if "lora" in text]
 
 
+@pytest.mark.slow
 def test_what_a_run_with_a_continued_adapter_recorded_adapts_all_of_a_deeper_model(
     settings, tmp_path
 ):

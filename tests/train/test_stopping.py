@@ -101,6 +101,7 @@ def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_
     assert heard.about(where)
 
 
+@pytest.mark.slow
 def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
     """The run was killed behind a better evaluation, whose weights took the place of the best ones that are known after the resume."""
     more = {

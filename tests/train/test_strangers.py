@@ -187,7 +187,7 @@ def test_pictures_and_reports_replace_what_has_their_name(run, outside, planted)
         assert all(path.stat().st_nlink == 1 for path in drawn)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe])
 def test_a_resumed_run_writes_through_no_link(run, outside, planted):
     refused = ("log.txt", "metrics.jsonl", "rollouts.jsonl", ".lock")
@@ -238,6 +238,7 @@ def test_a_run_folder_may_be_reached_through_a_link(run: Path, tmp_path: Path) -
     assert "error" not in call("resume", tmp_path / "linked")
 
 
+@pytest.mark.slow
 def test_no_name_of_a_temporary_file_can_be_foreseen(run: Path, outside: Path) -> None:
     names = ("report.html", "config.json", "cards.json", "rollouts.jsonl", "training_curve.png")
     numbers = range(os.getpid() - 50, os.getpid() + 50)

@@ -29,6 +29,7 @@ def metrics(folder: Path, name: str) -> dict[int, float]:
     }
 
 
+@pytest.mark.slow
 def test_tensorboard_holds_what_the_log_holds_and_the_settings(settings, tmp_path):
     run(settings, tmp_path / "run", "tensorboard")
     found = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()

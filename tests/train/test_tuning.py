@@ -139,6 +139,7 @@ def test_evaluations_on_a_gpu_sample_as_many_rollouts_as_are_decoded_together(
     assert decoded_together(trainer.actor) == [(100 if gpu else 64, 1)]
 
 
+@pytest.mark.slow
 def test_a_run_with_stacked_layers_ends_and_trains_the_adapter(settings, tmp_path: Path) -> None:
     trainer, _ = short_run(settings, tmp_path / "run", **{"model.dtype": "bfloat16"})
     policy = trainer.actor.policy

@@ -157,6 +157,7 @@ def killed_and_resumed(
     return folder
 
 
+@pytest.mark.slow
 def test_a_resumed_run_leaves_out_the_same_rows_to_the_bit(settings, of_rows, tmp_path):
     assert_same(
         killed_and_resumed(settings, long_rows.Rows(), tmp_path / "parts", step=5), of_rows[0]
