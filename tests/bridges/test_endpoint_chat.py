@@ -158,6 +158,7 @@ def test_an_answer_that_holds_no_turn_is_a_failed_call(body: bytes) -> None:
         read_turn(read_body(body), has_tools=True)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # a busy machine is no fault
 @given(message=JSON, finish=JSON, usage=JSON, calls=JSON, has_tools=st.booleans())
 def test_no_answer_is_an_exception_of_another_kind(

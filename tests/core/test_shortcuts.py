@@ -53,6 +53,7 @@ def test_a_planted_shortcut_is_found_and_named(name: str, strategy: str, least: 
     assert shown["interval"][0] > level["even_chance"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["Sum", "Even", "SoundPrograms", "NoReferences"])
 def test_none_is_reported_of_a_sound_environment(name: str) -> None:
     level = level_of(name)

@@ -219,6 +219,7 @@ def test_an_environment_that_never_finishes_closing_is_killed() -> None:
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "order",
     ["half:", pytest.param("escape and trickle:", marks=LINUX)],

@@ -412,6 +412,7 @@ def test_observers_and_plugins_hear_of_an_alarm_once(settings, tmp_path, monkeyp
     assert sys.modules["plugin_hearing"].heard.count(silence) == 1
 
 
+@pytest.mark.slow
 def test_training_with_alarms_gives_the_same_weights_to_the_bit(settings, tmp_path):
     weights, metrics = [], []
     for enabled in (True, False):

@@ -412,7 +412,7 @@ def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
     assert times[2] - times[1] > 0.9
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [without_end(b" ", pause=0.05), without_end(LARGE), without_end(LARGE, status=500)],

@@ -98,6 +98,7 @@ async def busy_container(engine: Engine) -> str:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_program_that_always_loses_its_container_is_at_fault_itself(
     engine: Engine, open_pool: Callable[..., Docker]
 ) -> None:

@@ -31,7 +31,7 @@ def at_24_layers(count: Callable[[int], float]) -> float:
     return few + (24 - 2) / (4 - 2) * (more - few)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stacked", "times"),
     [

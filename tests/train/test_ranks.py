@@ -76,6 +76,7 @@ ONE_GROUP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
