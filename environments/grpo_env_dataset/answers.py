@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
@@ -19,7 +19,7 @@ from grpo_core.extract import (
     same_number,
     ungrouped,
 )
-from grpo_env_dataset.rows import BadRowError, Row
+from grpo_env_dataset.rows import BadRowError, Row, value_at
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 """Categories of characters of which a text without any other is empty to a reader."""
@@ -32,31 +32,57 @@ _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(
 class BadAnswerError(BadRowError):
     """A row has no reference answer that could be compared."""
 
+    is_of_pattern = False
+    """It has an answer, in which `answer_pattern` finds nothing."""
+
 
 class BadPatternError(BadAnswerError):
     """A row has an answer, in which `answer_pattern` finds nothing."""
+
+    is_of_pattern = True
 
 
 class NoNumberError(BadAnswerError):
     """The answer of a row is not a number."""
 
 
-def answers_of(row: Row, *, field: str, pattern: str) -> tuple[str, ...]:
+USUAL_FIELDS = (
+    "answer",
+    "ground_truth",
+    "reference_answer",
+    "final_answer",
+    "target",
+    "label",
+    "answerKey",
+    "solution",
+    "output",
+    "response",
+    "reward_model.ground_truth",
+    "extra_info.answer",
+)
+"""The fields that hold the reference answer in most data sets, the likeliest first."""
+
+
+def answers_of(row: Row, *, field: str, pattern: str, objects: bool = False) -> tuple[str, ...]:
     """Return the reference answers of a row, of which any may be given; at least one.
 
     Args:
         row: the row.
         field: the field that holds a text, a number, a bool or a list of these.
         pattern: a regular expression with a group, which cuts the answer out; "": all of it.
+        objects: whether an answer may be an object, which is written as JSON.
 
     Raises:
         BadAnswerError: there is none, or one of them is empty.
     """
-    if field not in row:
+    try:
+        value, name = value_at(row, field), f"the field {field!r}"
+    except KeyError:
         raise BadAnswerError(
             f"there is no field {field!r}", f"the row has {', '.join(row) or 'none'}"
-        )
-    value, name = row[field], f"the field {field!r}"
+        ) from None
+    if objects and isinstance(value, dict):
+        return (json.dumps(value),)
     if not isinstance(value, list | tuple):
         return (_answer(value, name, pattern),)
     if not value:
@@ -147,19 +173,3 @@ def _value(reference: str) -> Fraction:
     if right is None:
         raise ValueError(f"the reference {reference!r} is not a number")
     return Fraction(right)
-
-
-def check_number(answers: tuple[str, ...], field: str) -> None:
-    """Raise BadAnswerError unless all reference answers of a row are numbers."""
-    for answer in answers:
-        if parse_decimal(ungrouped(answer)) is None:
-            raise NoNumberError(
-                f"the field {field!r} is not a number of at most 30 digits", f"{answer!r:.60}"
-            )
-
-
-COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
-    "exact": is_same_text,
-    "number": is_same_number,
-}
-"""The rewards that need no function of the user's own."""

@@ -1,246 +1,202 @@
 """An environment made of rows, one task for each row.
 
-Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.reward=number`.
+Example: `grpo run --data rows.jsonl --reward number`, or `--reward rewards.py:f`.
 
-Rewards: `exact` (the same text, white space, case and composition of letters aside), `number` (the
-same number, as `parse_answer_number` reads it), or a function of your own, named as
-path/to/file.py:function or package.module:function. It is called with the completion's text,
-without its thoughts, and the row, may be async, and returns a number from 0 to 1; 1 is a pass.
-Anything else that it returns, None too, and an exception make an error and no reward. The field
-that `answer` names is the reference then, too, so that `grpo env check` knows right answers;
-`--set env.answer=` says that there are none.
-
-All rows are looked at when the environment is built: those that cannot be asked, or have no answer
-that could be compared, are refused with their numbers.
+The rewards of `graders` compare the completion's answer with that of the row. Functions of your own
+may be written in the form of this environment, `f(text, row)`, or in those of TRL, verifiers and
+verl (`forms`). Several rewards are several parts. A function that returns None does not apply to
+the row: its part is 0 then, in all attempts alike. Anything else that is no number, and an
+exception, make an error and no reward. The field that `answer` names is the reference, so that
+`grpo env check` knows right answers; `--set env.answer=` says that there are none.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+import math
+from collections.abc import Sequence
+from typing import Any
 
-from grpo_core import (
-    ConfigError,
-    Environment,
-    Message,
-    Reward,
-    Rollout,
-    Services,
-    Task,
-    TaskKey,
-    Verdict,
-    reaches,
-)
-from grpo_core.extract import NoAnswer, find_tag
-from grpo_env_dataset.answers import (
-    COMPARISONS,
-    BadAnswerError,
-    BadPatternError,
-    NoNumberError,
-    answers_of,
-    check_number,
-    read_number,
-)
-from grpo_env_dataset.config import DatasetConfig, check_config
+from grpo_core import ConfigError, Message, Reward, Rollout, Task, Verdict, reaches
+from grpo_core.extract import NoAnswer
+from grpo_env_dataset.answers import BadAnswerError, answers_of
+from grpo_env_dataset.base import RowTasks
+from grpo_env_dataset.forms import Attempt
+from grpo_env_dataset.graders import GRADERS, Grader
+from grpo_env_dataset.options import listed, options_of
 from grpo_env_dataset.own_reward import OwnReward
-from grpo_env_dataset.problems import Problems
-from grpo_env_dataset.prompts import BadPromptError, Prompt
-from grpo_env_dataset.rows import (
-    BadRowError,
-    Row,
-    Table,
-    has_constant,
-    hash_rows,
-    load_published,
-    read_jsonl,
-    split_rows,
-)
+from grpo_env_dataset.rows import Row, has_field, plain_row, value_at
 
 
-class Dataset(Environment[Row]):
-    """Each row is one task; `level` has no effect."""
+class Dataset(RowTasks):
+    """Pays by graders that compare answers, and by functions of the user's own."""
 
-    Config = DatasetConfig
-    max_new_tokens = 256
-    levels = False
+    def _prepare(self, rows: Sequence[Row]) -> None:
+        self._rewards = self._load_rewards()
+        rewards = self._rewards.items()
+        self._graders = {name: each for name, each in rewards if isinstance(each, Grader)}
+        self._functions = {name: each for name, each in rewards if isinstance(each, OwnReward)}
+        common = set(rows[0]).intersection(*map(set, rows))
+        shown = ", ".join(dict.fromkeys(key for row in rows[:1000] for key in row))
+        for function in self._functions.values():
+            function.check_fields(common, shown=shown)
+        self._declare()
 
-    def __init__(self, config: Any = None, services: Services | None = None) -> None:
-        given: DatasetConfig = DatasetConfig() if config is None else config
-        files: dict[str, Any] = {
-            name: str(Path(value).expanduser().resolve())
-            for name in ("path", "eval_path")
-            if (value := getattr(given, name))
-        }
-        if ".py:" in given.reward:
-            files["reward"] = str(Path(given.reward).expanduser().absolute())
-        super().__init__(replace(given, **files), services)
-        check_config(given)
-        reward = self.config.reward
-        self._own = None if reward in COMPARISONS else OwnReward(reward)
-        self._prompt = Prompt(self.config.prompt)
-        # Here, and not at the first task: a worker has more time to start than to answer.
-        self._rows = self._load()
-
-    def _load(self) -> Mapping[str, Table]:
-        """Return the rows of both splits, all of which can be asked and judged."""
-        config = self.config
-        sources = [self._read(config.path, config.split)]
-        if config.eval_path or (config.name and config.eval_split):
-            sources.append(self._read(config.eval_path, config.eval_split))
-        prompts = self._prompts_of(sources)
-        if len(sources) == 2:
-            return dict(zip(("train", "eval"), sources, strict=True))
-        (rows,) = sources
-        train, held_out = split_rows(rows, prompts, config.eval_share)
-        one_side = not held_out.rows and config.eval_share > 0
-        if not train.rows or (one_side and len(prompts) > len(set(prompts)) == 1):
-            raise ConfigError(
-                f"all {len(prompts)} rows are on one side, since "
-                f"env.eval_share={config.eval_share:g} is a share of the different prompts and "
-                "there are too few of them; name held-out rows (env.eval_path), change "
-                "env.eval_share, or put more fields of a row into env.prompt"
-            )
-        return {"train": train, "eval": held_out}
-
-    def _read(self, path: str, split: str) -> Table:
-        """Return the rows of a file, or those of a split of the published dataset."""
-        if not path:
-            return load_published(self.config.name, self.config.subset, split)
-        names = {Path(name).name for name in (self.config.path, self.config.eval_path) if name}
-        is_told_apart = len(names) > 1 or not self.config.eval_path
-        return read_jsonl(Path(path), Path(path).name if is_told_apart else path)
-
-    def _prompts_of(self, sources: Sequence[Table]) -> list[str]:
-        """Return the prompts of all rows.
+    def _load_rewards(self) -> dict[str, Grader | OwnReward]:
+        """Return what `reward` names, in this order, by the names of the parts.
 
         Raises:
-            ConfigError: rows cannot be asked, or have no answer that could be compared.
+            ConfigError: one is not known, or two have the same name.
         """
-        prompts, problems, field = list[str](), Problems(), self.config.answer
-        for rows in sources:
-            for index, row in enumerate(rows.rows):
-                if rows.is_file and has_constant(row):
-                    bad = BadRowError("there is NaN or Infinity, which JSON does not have")
-                    problems.add(rows, index, bad, "write null for NaN or leave the field out")
-                    continue
-                try:
-                    prompts.append(self._prompt.fill(row))
-                except BadPromptError as error:
-                    problems.add(rows, index, error, "change these rows or env.prompt")
-                try:
-                    self._answers(row)
-                except BadAnswerError as error:
-                    problems.add(rows, index, error, self._advice(error))
-        problems.refuse()
-        is_named = field not in ("", DatasetConfig().answer)
-        if is_named and not any(field in row for rows in sources for row in rows.rows):
-            raise ConfigError(  # in other cases a function of the user's may do without the field
-                f"no row has the field {field!r} that env.answer names; name the field with the "
-                'reference answers, or "" if your function needs none'
+        names, rewards = self.config.reward, dict[str, Grader | OwnReward]()
+        messages = {"auto": None, "text": False, "messages": True}[self.config.completions]
+        for name in names:
+            reward: Grader | OwnReward = (
+                GRADERS[name]()
+                if name in GRADERS
+                else OwnReward(name, messages=messages, known=tuple(GRADERS))
             )
-        return prompts
+            rewards[name.rpartition(":")[2]] = reward
+        if len(rewards) < len(names) or not names:
+            raise ConfigError(
+                f"env.reward is {', '.join(names) or 'empty'}; name at least one reward, and each "
+                "under a name of its own"
+            )
+        # The part of a single one is called as in every environment with one part.
+        return rewards if len(names) > 1 else {"reward": reward}
 
-    def _advice(self, error: BadAnswerError) -> str:
-        """Return what a user can do about a row without an answer that could be compared."""
-        if isinstance(error, BadPatternError):
-            return "change these rows or env.answer_pattern"
-        if isinstance(error, NoNumberError):
-            return "set env.reward=exact, or env.answer_pattern to cut out the number"
-        return "give these rows an answer, leave them out, or set env.answer to another field"
+    def _declare(self) -> None:
+        """Set what the rewards decide: parts, range, and which part says that an attempt passes."""
+        parts = dict.fromkeys(self._rewards, 1.0)
+        self._passes = self.config.passes or next(iter(parts))
+        if self._passes not in parts:
+            raise ConfigError(
+                f"env.passes={self._passes!r} is none of the parts {', '.join(parts)}"
+            )
+        # Functions in the forms of other trainers pay what they like, and which of two right
+        # answers they pay more cannot be told.
+        is_bounded = all(function.is_bounded for function in self._functions.values())
+        vars(self).update(
+            parts=parts,
+            reward_range=(0.0, float(len(parts))) if is_bounded else (-math.inf, math.inf),
+            open_ended=not is_bounded or len(parts) > 1,
+            raises_at_answers=any(grader.raises for grader in self._graders.values()),
+        )
 
-    def size(self, split: Literal["train", "eval"]) -> int:
-        return len(self._rows[split].rows)
+    def _ask(self, text: str, row: Row) -> str:
+        options = options_of(row) if "choice" in self.config.reward else {}
+        return f"{text}\n\n{listed(options)}" if options else text
 
-    def task(self, key: TaskKey) -> Task[Row]:
-        row = self._rows[key.split].rows[key.index]
-        system = (Message("system", self.config.system),) if self.config.system else ()
-        return Task(key, (*system, Message("user", self._prompt.fill(row))), row)
+    def _instruction(self, messages: Sequence[Message]) -> str:
+        tag = self.config.tag
+        is_told = any(f"<{tag}>" in message.content for message in messages)
+        if not self._graders or not tag or is_told:
+            return ""
+        asked = next(iter(self._graders.values())).asks
+        return f"Reply with <{tag}>{asked or '...'}</{tag}>."
 
     def verify(self, task: Task[Row], rollout: Rollout) -> Verdict:
         answer = self._extract_answer(rollout.text)
         given = None if isinstance(answer, NoAnswer) else answer
-        if self._own is None:
-            reward = self._compared(answer, task.data)
-        else:
-            reward = Reward(self._own.value(rollout.text, task.data, where=self._where(task)))
+        rewards = {name: self._graded(name, answer, task.data) for name in self._graders}
+        if self._functions:
+            attempt = self._attempt(task, rollout.text, rollout.raw)
+            where = self._where(task)
+            for name, function in self._functions.items():
+                rewards[name] = function.reward(attempt, where=where)
             given = rollout.text.strip() if given is None else given
-        return Verdict({"reward": reward}, passed=reaches(reward.value), answer=given)
+        return Verdict(
+            {name: rewards[name] for name in self.parts},
+            passed=reaches(rewards[self._passes].value),
+            answer=given,
+            metrics=attempt.metrics if self._functions else {},
+        )
 
     def reference(self, task: Task[Row]) -> str | None:
         """Return the answer of the row, the first of several, in the tag where there is one.
 
-        With a function of your own it may also be the answer alone, or another of several, if only
-        that is paid in full, and is None if the row has no answer.
+        With functions of your own it may also be the answer alone, or another of several, if only
+        that is paid in full, and is None if the row has no answer, or none that the function which
+        says what passes would pay.
         """
         answers = self._answers(task.data)
         if answers is None:
             return None
         tagged = [self._tagged(answer) for answer in answers]
-        if self._own is not None:
+        decides = self._functions.get(self._passes)
+        if decides is not None:
             for text in dict.fromkeys([*tagged, *answers]):
-                if self._own.pays(text, task.data):
+                if decides.pays(self._attempt(task, text, text)):
                     return text
+            if not decides.is_bounded:
+                return None
         return tagged[0]
 
     def cheats(self, task: Task[Row]) -> Sequence[str]:
         """Return completions that give no answer."""
         empty = f"<{self.config.tag}></{self.config.tag}>"
-        return ("", empty) if self.config.tag and self._own is None else ("",)
+        return ("", empty) if self.config.tag and not self._functions else ("",)
 
-    def fingerprint(self) -> str:
-        reward = self.config.reward if self._own is None else self._own.source()
-        digests = {split: hash_rows(rows.rows) for split, rows in self._rows.items()}
-        text = f"{super().fingerprint()} {digests} {reward}"
-        sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-        return hashlib.sha256(text.encode() + sources).hexdigest()[:16]
+    def _source_of_rewards(self) -> str:
+        return str([function.source() for function in self._functions.values()])
 
     def _where(self, task: Task[Row]) -> str:
         """Return the place of a task's row, for messages."""
         return self._rows[task.key.split].where(task.key.index)
 
-    def _extract_answer(self, text: str) -> str | NoAnswer:
-        if not self.config.tag:
-            return text.strip()
-        block = find_tag(text, tag=self.config.tag)
-        return block if isinstance(block, NoAnswer) else block.content.strip()
+    def _attempt(self, task: Task[Row], text: str, raw: str) -> Attempt:
+        """Return what functions are told of a completion."""
+        row = task.data
+        return Attempt(
+            prompt=self._messages(row),
+            text=text,
+            raw=raw,
+            row=plain_row(row),
+            answer=self._plain_answer(row),
+            source=self._rows[task.key.split].source,
+            has_messages=not isinstance(self._prompt.fill(row), str),
+        )
 
-    def _compared(self, answer: str | NoAnswer, row: Row) -> Reward:
-        """Return 1 if an answer is one of those of the row, else 0."""
+    def _plain_answer(self, row: Row) -> Any:
+        """Return the reference answer for a function: cut out, or as it stands in the row."""
+        if not self._field or not has_field(row, self._field):
+            return None
+        if self.config.answer_pattern:
+            return (self._answers(row) or (None,))[0]
+        return plain_row({"answer": value_at(row, self._field)})["answer"]
+
+    def _graded(self, name: str, answer: str | NoAnswer, row: Row) -> Reward:
+        """Return 1 if an answer agrees with one of those of the row, else 0."""
         if isinstance(answer, NoAnswer):
             return Reward(0.0, note=answer.reason)
-        is_same, references = COMPARISONS[self.config.reward], self._answers(row) or ()
-        if any(is_same(answer, right) for right in references):
+        grader, references = self._graders[name], self._answers(row) or ()
+        if any(grader.is_right(answer, right, row) for right in references):
             return Reward(1.0)
-        is_unread = self.config.reward == "number" and not any(
-            read_number(answer, right) is not None for right in references
-        )
-        return Reward(
-            0.0, note=f"the answer is not one number: {answer!r:.60}" if is_unread else ""
-        )
+        return Reward(0.0, note=grader.why_unread(answer, row))
+
+    def _check_answer(self, row: Row) -> object:
+        return self._answers(row)
 
     def _answers(self, row: Row) -> tuple[str, ...] | None:
-        """Return the reference answers of a row; None if a function of the user's needs none.
+        """Return the reference answers of a row; None if functions of the user's need none.
 
         Raises:
             BadAnswerError: a row has none, but needs one.
         """
-        field = self.config.answer
-        if self._own is not None and not field:
+        if not self._graders and not self._field:
             return None
+        field = self._field or "answer"
+        objects = "json_schema" in self.config.reward
         try:
-            answers = answers_of(row, field=field, pattern=self.config.answer_pattern)
-        except BadPatternError:
-            raise
-        except BadAnswerError:
-            if self._own is None:
+            answers = answers_of(
+                row, field=field, pattern=self.config.answer_pattern, objects=objects
+            )
+        except BadAnswerError as error:
+            if self._graders or error.is_of_pattern:
                 raise
             return None
-        if self.config.reward == "number":
-            check_number(answers, field)
-        for answer in answers if self._own is None else ():
+        for grader in self._graders.values():
+            answers = tuple(grader.reference(answer, row, field) for answer in answers)
+        for answer in answers if self._graders else ():
             if isinstance(self._extract_answer(self._tagged(answer)), NoAnswer):
                 raise BadAnswerError(
                     f"the field {field!r} holds a tag of env.tag, so that no reply could be right"

@@ -1,4 +1,4 @@
-"""Read the rows, and decide which of them are held out."""
+"""Hold rows with the place that each has in its source, and decide which are held out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-from grpo_core import ConfigError, MissingExtraError, held_out
-from grpo_core.config.user_files import user_values
-from grpo_core.plugins.versions import check_versions
+from grpo_core import held_out
 
 Row = dict[str, Any]
 
@@ -84,6 +81,10 @@ class Table:
         """Return the place of a row, for messages."""
         return f"row {self.numbers[index]} of {self.source}"
 
+    def with_rows(self, rows: Sequence[Row]) -> Table:
+        """Return a table whose rows are these, in the same places."""
+        return replace(self, rows=rows)
+
     def part(self, chosen: Sequence[int]) -> Table:
         """Return the rows with these indices."""
         return replace(
@@ -93,58 +94,6 @@ class Table:
         )
 
 
-def read_jsonl(path: Path, source: str) -> Table:
-    """Read a file with one JSON object on each line, skipping blank lines.
-
-    Args:
-        path: the file.
-        source: its name in messages about rows.
-
-    Raises:
-        ConfigError: The file cannot be read, is not valid JSONL or holds no rows.
-    """
-    rows, numbers = list[Row](), list[int]()
-    values = user_values(path, holds="rows (env.path)", parse_float=Number, parse_constant=float)
-    for where, row in values:
-        if not isinstance(row, dict):
-            raise ConfigError(
-                f"{where} holds {'null' if row is None else f'a {type(row).__name__}'}; every line "
-                "must be a JSON object"
-            )
-        rows.append(row)
-        numbers.append(int(where.rpartition(" ")[2]))
-    if not rows:
-        raise ConfigError(f"{path} holds no rows; every line must be a JSON object")
-    return Table(source, rows, numbers, is_file=True)
-
-
-def load_published(name: str, subset: str, split: str) -> Table:
-    """Load a split of a dataset with the package `datasets`.
-
-    Raises:
-        MissingExtraError: The package `datasets` is not installed.
-        ConfigError: The dataset cannot be loaded.
-    """
-    check_versions(f"env.name={name!r}", "datasets")
-    try:
-        import datasets
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"env.name={name!r}", "datasets", package=error.name or ""
-        ) from None
-    try:
-        loaded = [dict(row) for row in datasets.load_dataset(name, subset or None, split=split)]
-    except Exception as error:
-        raise ConfigError(
-            f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: "
-            f"{error}"
-        ) from error
-    rows = [_with_values(row, _as_written) for row in loaded]
-    if not rows:
-        raise ConfigError(f"the dataset {name!r} (split {split!r}) holds no rows")
-    return Table(f"{name} ({split})", rows, range(1, len(rows) + 1))
-
-
 def has_constant(value: Any) -> bool:
     """Return whether NaN or an infinity is somewhere in a value."""
     if isinstance(value, dict | list):
@@ -152,25 +101,43 @@ def has_constant(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
+def value_at(row: Row, name: str) -> Any:
+    """Return the value of a field; the name of one in another one has dots, as in "info.answer".
+
+    Raises:
+        KeyError: there is none.
+    """
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if not isinstance(value, dict):
+            raise KeyError(name)
+        value = value[part]
+    return value
+
+
+def has_field(row: Row, name: str) -> bool:
+    """Return whether a row has a field; see `value_at`."""
+    try:
+        value_at(row, name)
+    except KeyError:
+        return False
+    return True
+
+
 def plain_row(row: Row) -> Row:
     """Return a copy of a row as a user's function expects it, with ordinary floats."""
-    plain: Row = _with_values(row, lambda value: float(value) if type(value) is Number else value)
+    plain: Row = with_values(row, lambda value: float(value) if type(value) is Number else value)
     return plain
 
 
-def _as_written(value: Any) -> Any:
-    """Return a value of a published row as `read_jsonl` would have read it."""
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a scalar of NumPy
-        value = value.item()
-    return Number(repr(value)) if type(value) is float and math.isfinite(value) else value
-
-
-def _with_values(value: Any, change: Callable[[Any], Any]) -> Any:
+def with_values(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a copy of nested lists and dictionaries with all their values changed."""
     if isinstance(value, dict):
-        return {key: _with_values(item, change) for key, item in value.items()}
+        return {key: with_values(item, change) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_values(item, change) for item in value]
+        return [with_values(item, change) for item in value]
     return change(value)
 
 
@@ -193,7 +160,7 @@ def split_rows(rows: Table, prompts: Sequence[str], share: float) -> tuple[Table
 
 def hash_rows(rows: Sequence[Row]) -> str:
     """Return a hash of the rows, for the environment's fingerprint."""
-    written = _with_values(
+    written = with_values(
         list(rows), lambda value: ["number", value.text] if type(value) is Number else value
     )
     return hashlib.sha256(json.dumps(written, sort_keys=True, default=str).encode()).hexdigest()

@@ -153,6 +153,10 @@ def parse_value(
             object_pairs_hook=_fields_once,
         )
         encodable = is_text(json.dumps(value, ensure_ascii=False))
+    except json.JSONDecodeError as error:
+        # The line that the decoder counts is one of this text, and may not be one of the file.
+        line = f"line {error.lineno} " if "\n" in text else ""
+        raise ConfigError(f"{where} is not JSON: {error.msg}: {line}column {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not JSON: {error}") from None
     if not encodable:

@@ -139,7 +139,7 @@ async def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "needs rows: set env.path to a JSONL file, or env.name"),
+        ({}, r"needs rows: set env\.path \(or --data\) to a file of rows, or env\.name"),
         ({"path": "none.jsonl"}, "cannot be read: No such file"),
         ({"path": "broken.jsonl"}, r"broken\.jsonl, line 1 is not JSON"),
         (
@@ -167,7 +167,7 @@ async def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
             {"path": "rows.jsonl", "answer_pattern": "#### .*"},
             r"env\.answer_pattern '#### \.\*' has no group",
         ),
-        ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
+        ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, .* FILE.py:FUNCTION"),
         ({"path": "rows.jsonl", "reward": "broken.py:half"}, "'.*broken.py:half' cannot be loaded: SyntaxError"),
         ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),
     ],

@@ -1,0 +1,252 @@
+"""Call reward functions in the forms in which they are written for different trainers.
+
+The names of a function's parameters tell its form:
+
+* `solution_str`: `compute_score(data_source, solution_str, ground_truth, extra_info)`, as in verl;
+* `completions`: `f(prompts, completions, **columns)`, as in TRL, for a list of completions;
+* `completion`, or `answer` with `state`: `f(completion, answer, state, ...)`, as in verifiers;
+* otherwise `f(text, row)`, the form of this environment.
+
+A function is called for one completion at a time, so that its reward depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from grpo_core import ConfigError, Message
+from grpo_env_dataset.message_forms import (
+    ChatMessage,
+    Parser,
+    as_chat,
+    reads_messages,
+)
+
+FormName = Literal["text", "trl", "verifiers", "verl"]
+SIGNATURES: Mapping[FormName, str] = {
+    "text": "f(text, row)",
+    "trl": "f(prompts, completions, **columns)",
+    "verifiers": "f(completion, answer, state, ...)",
+    "verl": "compute_score(data_source, solution_str, ground_truth, extra_info)",
+}
+RETURNS: Mapping[FormName, str] = {
+    "text": "a number from 0 to 1, a pair (number, note), or None where it does not apply",
+    "trl": "a list with one number, or None, for each of `completions`",
+    "verifiers": "a number, or None where it does not apply",
+    "verl": "a number, or a dictionary with the number as 'score'",
+}
+_UNAVAILABLE = {
+    "completion_ids": "tokens do not reach a verifier; measure the text instead",
+    "prompt_ids": "tokens do not reach a verifier; measure the text instead",
+    "environments": "write an Episode for tools with state",
+    "client": "a rubric's judge is the reward `judge` here",
+    "judge": "a rubric's judge is the reward `judge` here",
+}
+"""Parameters of other trainers for which there is nothing here, with what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Holds what a reward function may be told of a completion."""
+
+    prompt: Sequence[Message]
+    """The prompt, with its system message if it has one."""
+    text: str
+    """The completion without its thoughts."""
+    raw: str
+    """The completion with its thoughts, which is what other trainers give their functions."""
+    row: Mapping[str, Any]
+    answer: Any = None
+    """The reference answer as it stands in the row; None if there is none."""
+    source: str = ""
+    """The name of the rows' file or data set."""
+    has_messages: bool = False
+    """The row's prompt is a list of messages, and not a text."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Receives what the function logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Knows how a function is called, and what it returns."""
+
+    name: FormName
+    parameters: Mapping[str, inspect.Parameter]
+    takes_all: bool
+    """It has `**kwargs`."""
+    wants_messages: bool
+    """It reads a completion as a list of messages, and not as a text."""
+
+    def missing(self, fields: Collection[str]) -> list[str]:
+        """Return the required parameters for which rows with these fields have nothing."""
+        if self.name == "text":
+            return []
+        known = {*_GIVEN[self.name], *(fields if self.name in ("trl", "verifiers") else ())}
+        return [
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.default is parameter.empty and name not in known
+        ]
+
+    def call(self, function: Callable[..., Any], attempt: Attempt) -> Any:
+        """Return what the function returns for a completion; it may be awaitable."""
+        if self.name == "text":
+            given = (attempt.text, dict(attempt.row))[: len(self.parameters) or 2]
+            return function(*given)
+        values = _VALUES[self.name](self, attempt)
+        if not self.takes_all:
+            values = {name: value for name, value in values.items() if name in self.parameters}
+        return function(**values)
+
+    def score(self, returned: Any) -> Any:
+        """Return the score in what the function returned.
+
+        Raises:
+            TypeError: it is not of this form; the message says what it is.
+        """
+        if self.name == "trl":
+            values = returned.tolist() if hasattr(returned, "tolist") else returned
+            if not isinstance(values, list | tuple) or len(values) != 1:
+                raise TypeError
+            return values[0]
+        if self.name == "verl" and isinstance(returned, Mapping):
+            if "score" not in returned:
+                raise TypeError
+            return returned["score"]
+        return returned
+
+
+def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = None) -> Form:
+    """Return the form in which a reward function is written.
+
+    Args:
+        function: the function.
+        name: what messages call it.
+        messages: whether it reads completions as lists of messages; None: its source tells.
+
+    Raises:
+        ConfigError: it is written in none of the forms.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions that are written in C
+        return Form("text", {}, takes_all=False, wants_messages=False)
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {
+        key: value for key, value in signature.parameters.items() if value.kind not in variable
+    }
+    kinds = [value.kind for value in signature.parameters.values()]
+    form_name = _name_of(named)
+    if form_name == "text":
+        _check_own_form(signature, name)
+        required = [key for key, value in named.items() if value.default is value.empty]
+        # A third parameter with a default is the function's own affair.
+        named = {key: named[key] for key in list(named)[: max(len(required), min(len(named), 2))]}
+        if inspect.Parameter.VAR_POSITIONAL in kinds:
+            named = {}
+    for key, value in named.items():
+        if form_name != "text" and value.default is value.empty and key in _UNAVAILABLE:
+            raise ConfigError(
+                f"the reward function {name!r} wants {key!r}, which it cannot get here: "
+                f"{_UNAVAILABLE[key]}"
+            )
+    return Form(
+        form_name,
+        named,
+        takes_all=inspect.Parameter.VAR_KEYWORD in kinds,
+        wants_messages=reads_messages(function) if messages is None else messages,
+    )
+
+
+def _name_of(parameters: Collection[str]) -> FormName:
+    """Return the form that has these parameters."""
+    if "solution_str" in parameters:
+        return "verl"
+    if "completions" in parameters:
+        return "trl"
+    if "completion" in parameters or {"answer", "state"} <= set(parameters):
+        return "verifiers"
+    return "text"
+
+
+def _check_own_form(signature: inspect.Signature, name: str) -> None:
+    """Raise ConfigError unless a function can be called with a text and a row, or a text alone."""
+    for arguments in (("text", "row"), ("text",)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return
+    forms = "; ".join(SIGNATURES.values())
+    raise ConfigError(
+        f"the reward function {name!r} has the parameters {signature}, from which no form can be "
+        f"told; write it as one of {forms}"
+    )
+
+
+def _trl_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+    """Return the arguments by name, as lists with one item."""
+    messages = attempt.has_messages or form.wants_messages
+    chat = as_chat(attempt.prompt)
+    prompt = chat if messages else attempt.prompt[-1].content
+    columns = {
+        key: [value]
+        for key, value in attempt.row.items()
+        if key not in ("prompt", "completion", "completion_ids")
+    }
+    return {
+        **columns,
+        "prompts": [prompt],
+        "completions": [as_completion(attempt.raw) if messages else attempt.raw],
+        "trainer_state": None,
+        "log_metric": lambda name, value: attempt.metrics.__setitem__(str(name), float(value)),
+        "log_extra": lambda name, values: None,
+    }
+
+
+def _verifiers_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+    """Return the arguments by name, with what a rollout's `state` holds."""
+    messages = attempt.has_messages or form.wants_messages or "parser" in form.parameters
+    row = attempt.row
+    told: dict[str, Any] = {
+        "prompt": as_chat(attempt.prompt) if messages else attempt.prompt[-1].content,
+        "completion": as_completion(attempt.raw) if messages else attempt.raw,
+        "answer": attempt.answer if attempt.answer is not None else "",
+        "task": row.get("task", "default"),
+        "info": row.get("info", {}),
+        "example_id": row.get("example_id", 0),
+    }
+    return {**row, **told, "state": {**row, **told, "responses": []}, "parser": Parser()}
+
+
+def _verl_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+    row = attempt.row
+    return {
+        "data_source": row.get("data_source", attempt.source),
+        "solution_str": attempt.raw,
+        "ground_truth": attempt.answer,
+        "extra_info": row.get("extra_info", {}),
+    }
+
+
+def as_completion(text: str) -> list[ChatMessage]:
+    """Return a completion as a list with the assistant's message."""
+    return [ChatMessage(role="assistant", content=text)]
+
+
+_VALUES: Mapping[FormName, Callable[[Form, Attempt], dict[str, Any]]] = {
+    "trl": _trl_values,
+    "verifiers": _verifiers_values,
+    "verl": _verl_values,
+}
+_GIVEN: Mapping[FormName, frozenset[str]] = {
+    "trl": frozenset({"prompts", "completions", "trainer_state", "log_metric", "log_extra"}),
+    "verifiers": frozenset(
+        {"prompt", "completion", "answer", "task", "info", "example_id", "state", "parser"}
+    ),
+    "verl": frozenset({"data_source", "solution_str", "ground_truth", "extra_info"}),
+}
+"""The parameters that get a value whatever the rows hold."""

@@ -1,0 +1,260 @@
+"""Grade answers by the rewards that need no function of the user's own.
+
+Each compares the completion's answer with a reference answer of the row. `code` and `judge` are
+environments of their own, since they need a sandbox and a judge.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_core import MissingExtraError
+from grpo_core.extract import parse_decimal, parse_json, ungrouped
+from grpo_env_dataset.answers import (
+    BadAnswerError,
+    NoNumberError,
+    is_blank,
+    is_same_number,
+    is_same_text,
+    read_number,
+)
+from grpo_env_dataset.options import letter_of, options_of, read_choice
+from grpo_env_dataset.rows import Row
+
+MAX_CHARS = 20_000
+"""The most characters of an answer that a library reads."""
+
+
+class Grader(ABC):
+    """Compares answers with the references of rows."""
+
+    raises: bool = False
+    """It is code of a library that raises at some answers, or does not end."""
+    asks: str = ""
+    """What the default system message asks for, besides the tag."""
+
+    @abstractmethod
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        """Return whether an answer agrees with a reference of the row."""
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        """Return a reference in the form in which it is an answer.
+
+        Args:
+            text: the reference as it stands in the row.
+            row: the row.
+            field: the name of its field, for messages.
+
+        Raises:
+            BadAnswerError: no answer could be compared with it.
+        """
+        return text
+
+    def why_unread(self, answer: str, row: Row) -> str:
+        """Return why an answer can agree with no reference at all; "" if it can."""
+        return ""
+
+
+class Exact(Grader):
+    """Takes the same text, white space, case and composition of letters aside."""
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        return is_same_text(answer, reference)
+
+
+class Number(Grader):
+    """Takes the same number, as `parse_answer_number` reads it."""
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        return is_same_number(answer, reference)
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        if parse_decimal(ungrouped(text)) is None:
+            raise NoNumberError(
+                f"the field {field!r} is not a number of at most 30 digits", f"{text!r:.60}"
+            )
+        return text
+
+    def why_unread(self, answer: str, row: Row) -> str:
+        is_read = any(read_number(answer, right) is not None for right in ("1", "0.5"))
+        return "" if is_read else f"the answer is not one number: {answer!r:.60}"
+
+
+class Choice(Grader):
+    """Takes the letter, or the text, of the right one among the options of the row."""
+
+    asks = "the letter of the right option"
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        return read_choice(answer, options_of(row)) == reference
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        options = options_of(row)
+        letter = letter_of(text, options)
+        if letter is None:
+            shown = ", ".join(options) or "none (fields choices, options or endings)"
+            raise BadAnswerError(f"the field {field!r} names none of the options", shown)
+        return letter
+
+    def why_unread(self, answer: str, row: Row) -> str:
+        options = options_of(row)
+        if read_choice(answer, options) is not None:
+            return ""
+        return f"the answer names no option of {', '.join(options)}: {answer!r:.60}"
+
+
+class Contains(Grader):
+    """Takes an answer that has the reference in it, as whole words.
+
+    It pays whoever lists many answers; use it where there is one thing to mention.
+    """
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        words, wanted = _words(answer[:MAX_CHARS]), _words(reference)
+        return f" {wanted} " in f" {words} "
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        if is_blank(_words(text)):
+            raise BadAnswerError(f"the field {field!r} has no words to look for", f"{text!r:.60}")
+        return text
+
+
+def _words(text: str) -> str:
+    """Return the words of a text in small letters, with one space between two."""
+    letters = (character if character.isalnum() else " " for character in text.casefold())
+    return " ".join("".join(letters).split())
+
+
+class Pattern(Grader):
+    """Takes an answer that the regular expression in the row matches as a whole.
+
+    It is matched by RE2 in a time that is linear in the answer.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import re2
+        except ModuleNotFoundError:
+            raise MissingExtraError("env.reward='regex'", "graders", package="google-re2") from None
+        self._re2 = re2
+        self._options = re2.Options()
+        self._options.log_errors = False
+        self._patterns: dict[str, Any] = {}
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        return self._compiled(reference).fullmatch(answer[:MAX_CHARS]) is not None
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        try:
+            self._compiled(text)
+        except self._re2.error as error:
+            reason = error.args[0] if error.args else error
+            reason = reason.decode() if isinstance(reason, bytes) else str(reason)
+            raise BadAnswerError(
+                f"the field {field!r} is no regular expression that RE2 takes", f"{reason}"
+            ) from None
+        return text
+
+    def _compiled(self, pattern: str) -> Any:
+        if pattern not in self._patterns:
+            self._patterns[pattern] = self._re2.compile(pattern, self._options)
+        return self._patterns[pattern]
+
+
+class Schema(Grader):
+    """Takes JSON that the JSON schema in the row allows."""
+
+    def __init__(self) -> None:
+        try:
+            import jsonschema
+        except ModuleNotFoundError:
+            raise MissingExtraError(
+                "env.reward='json_schema'", "graders", package="jsonschema"
+            ) from None
+        self._library = jsonschema
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        value = parse_json(answer.strip(), max_chars=MAX_CHARS)
+        schema = parse_json(reference)
+        if value is None or schema is None:
+            return False
+        kind = self._library.validators.validator_for(
+            schema.value, self._library.Draft202012Validator
+        )
+        return bool(kind(schema.value).is_valid(value.value))
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        schema = parse_json(text)
+        if schema is None or not isinstance(schema.value, dict):
+            raise BadAnswerError(f"the field {field!r} holds no JSON schema", f"{text!r:.60}")
+        kind = self._library.validators.validator_for(
+            schema.value, self._library.Draft202012Validator
+        )
+        try:
+            kind.check_schema(schema.value)
+        except self._library.SchemaError as error:
+            raise BadAnswerError(
+                f"the field {field!r} holds no JSON schema", f"{error.message:.80}"
+            ) from None
+        return text
+
+    def why_unread(self, answer: str, row: Row) -> str:
+        is_json = parse_json(answer.strip(), max_chars=MAX_CHARS) is not None
+        return "" if is_json else f"the answer is not JSON: {answer!r:.60}"
+
+
+class Math(Grader):
+    r"""Takes the same value in LaTeX or plain form, as the package `math-verify` compares.
+
+    An answer may stand in \boxed{...}.
+    """
+
+    raises = True
+
+    def __init__(self) -> None:
+        try:
+            import math_verify
+        except ModuleNotFoundError:
+            raise MissingExtraError("env.reward='math'", "graders", package="math-verify") from None
+        self._library = math_verify
+
+    def is_right(self, answer: str, reference: str, row: Row) -> bool:
+        right, given = self._parsed(reference), self._parsed(answer[:MAX_CHARS])
+        return bool(self._library.verify(right, given, timeout_seconds=None))
+
+    def reference(self, text: str, row: Row, field: str) -> str:
+        if not self._parsed(text):
+            raise BadAnswerError(
+                f"the field {field!r} holds nothing that math-verify reads", f"{text!r:.60}"
+            )
+        return text
+
+    def why_unread(self, answer: str, row: Row) -> str:
+        is_read = bool(self._parsed(answer[:MAX_CHARS]))
+        return "" if is_read else f"the answer is no formula that math-verify reads: {answer!r:.60}"
+
+    def _parsed(self, text: str) -> list[Any]:
+        """Return what a text says, read as LaTeX and, if that fails, as a plain expression."""
+        text = text.strip()
+        forms = (text,) if "$" in text or "\\boxed" in text else (f"${text}$", text)
+        # Its own deadline is an alarm signal, which only the main thread may set; the verdict has
+        # a deadline anyway.
+        parsed = (
+            self._library.parse(form, fallback_mode="no_fallback", parsing_timeout=0)
+            for form in forms
+        )
+        return next((found for found in parsed if found), [])
+
+
+GRADERS: Mapping[str, type[Grader]] = {
+    "exact": Exact,
+    "number": Number,
+    "choice": Choice,
+    "contains": Contains,
+    "regex": Pattern,
+    "json_schema": Schema,
+    "math": Math,
+}
+"""The rewards that need no function of the user's own."""
