@@ -20,7 +20,8 @@ from grpo_core.verify.sources import Sources
 Name = Annotated[
     str,
     typer.Argument(
-        help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
+        help="An environment that `grpo envs` lists, FILE.py:CLASS, or a file of rows.",
+        show_default=False,
     ),
 ]
 SplitOption = Annotated[

@@ -14,6 +14,7 @@ from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.measuring import ActorResult, ShowProgress, run_with_actor
 from grpo_core.cli.options import (
     AsJson,
+    Data,
     Device,
     Dtype,
     Envs,
@@ -21,6 +22,7 @@ from grpo_core.cli.options import (
     MaxNewTokens,
     Model,
     Processes,
+    Rewards,
     Samples,
     Seed,
     Settings,
@@ -32,6 +34,7 @@ from grpo_core.cli.options import (
 )
 from grpo_core.cli.output import new_file, print_json
 from grpo_core.cli.recorded import print_recorded
+from grpo_core.cli.rows import with_rows
 from grpo_core.cli.run_config import read_eval_config
 from grpo_core.cli.summary_table import print_summaries
 from grpo_core.figures.summary import Summary
@@ -50,6 +53,8 @@ class EvalOptions:
     """Hold the options of `grpo eval`, in the order of its help page."""
 
     env: Envs = None
+    data: Data = None
+    reward: Rewards = None
     run: Annotated[
         Path | None,
         typer.Option(
@@ -122,11 +127,14 @@ def _evaluate_here(options: EvalOptions) -> None:
     """
     # With several processes, the first one writes and prints.
     attempts = None if is_later_rank() else new_file(options.attempts, "--attempts")
+    envs, settings = with_rows(
+        options.env or [], options.data, options.reward or [], options.settings or []
+    )
     config = read_eval_config(
-        options.env or [],
+        envs,
         options.run,
         settings_of(options),
-        options.settings or [],
+        settings,
         trust=options.trust,
     )
     if to_start := processes_to_start(options.processes):

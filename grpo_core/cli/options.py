@@ -18,6 +18,25 @@ Envs = Annotated[
         show_default=False,
     ),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Train on your own rows instead of --env: *.jsonl, *.json, *.csv, *.parquet or a "
+        "folder of `datasets`.",
+        show_default=False,
+    ),
+]
+Rewards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reward",
+        help="With --data: exact, number, choice, math, code, judge, ..., or FILE.py:FUNCTION. "
+        "Repeat it for several parts.",
+        show_default=False,
+    ),
+]
 Model = Annotated[
     str | None,
     typer.Option(

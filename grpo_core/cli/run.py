@@ -10,6 +10,7 @@ import typer
 from grpo_core.cli.given import Sets, takes
 from grpo_core.cli.options import (
     Allow,
+    Data,
     Device,
     Dtype,
     Envs,
@@ -24,6 +25,7 @@ from grpo_core.cli.options import (
     Processes,
     Recipes,
     Resume,
+    Rewards,
     Seed,
     Settings,
     Trust,
@@ -38,6 +40,8 @@ class RunOptions:
     """Hold the options of `grpo run`, in the order of its help page."""
 
     env: Envs = None
+    data: Data = None
+    reward: Rewards = None
     model: Model = None
     steps: Annotated[
         int | None,
@@ -94,4 +98,4 @@ def run(options: RunOptions) -> None:
     The default is not plain GRPO: it normalises each reward part by itself (gdpo), with a KL that
     has the gradient of the KL (k3_st). --recipe grpo gives plain GRPO.
     """
-    begin_or_continue("grpo", options)
+    begin_or_continue("grpo", options, data=options.data, rewards=options.reward or [])

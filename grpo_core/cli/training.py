@@ -16,6 +16,7 @@ from grpo_core.cli.imports import needs_training
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.output import BROKEN_PIPE, fail
 from grpo_core.cli.progress import RunProgress
+from grpo_core.cli.rows import with_rows
 from grpo_core.cli.run_config import read_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
@@ -52,20 +53,25 @@ class TrainingOptions(Protocol):
     def trust(self) -> bool: ...
 
 
-def begin_or_continue(method: str, options: TrainingOptions) -> None:
+def begin_or_continue(
+    method: str, options: TrainingOptions, *, data: str | None = None, rewards: Sequence[str] = ()
+) -> None:
     """Start a new run, or continue the one that --resume names.
 
     Args:
         method: the value of the setting `method`.
         options: the options of the command.
+        data: the value of --data, where it names rows.
+        rewards: the values of --reward.
 
     Raises:
         ConfigError: the options exclude each other, or a setting is wrong.
     """
     to_start = processes_to_start(options.processes)
-    chosen, settings = settings_of(options), options.settings or []
+    chosen = settings_of(options)
+    envs, settings = with_rows(options.env or [], data, rewards, options.settings or [])
     if (run := options.resume) is not None:
-        if chosen or options.env or options.recipe or options.out:
+        if chosen or envs or rewards or options.recipe or options.out:
             raise ConfigError(
                 f"--resume continues with the settings in {run / 'config.json'}; "
                 "remove the other options, or change one by --set"
@@ -82,9 +88,7 @@ def begin_or_continue(method: str, options: TrainingOptions) -> None:
         return
     _refuse_options_of_resume(options)
     chosen["method"] = method
-    config = read_config(
-        options.env or [], options.recipe or [], chosen, settings, trust=options.trust
-    )
+    config = read_config(envs, options.recipe or [], chosen, settings, trust=options.trust)
     if to_start:
         folder = _unused_folder(config, options.out).path
         launch(to_start, folder=folder, more=[] if options.out else ["--out", str(folder)])

@@ -27,6 +27,10 @@ class Spec:
     """The extra of the distribution that the component needs."""
     remote: bool = False
     """The component uses a service elsewhere, so its setting `model` never names a local file."""
+    row_rewards: tuple[str, ...] = ()
+    """Of an environment that makes tasks of a file of rows: the rewards by name that it pays them
+    by; "*" stands for functions, FILE.py:FUNCTION. Its settings have `path` and `reward`, and
+    `--data FILE --reward NAME` chooses it."""
     distribution: str = "grpo-core"
     """The distribution that offers the component, which has `extra`; grpo sets it."""
 

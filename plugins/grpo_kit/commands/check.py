@@ -48,7 +48,8 @@ class CheckOptions:
     name: Annotated[
         str,
         typer.Argument(
-            help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
+            help="An environment that `grpo envs` lists, FILE.py:CLASS, or a file of rows.",
+            show_default=False,
         ),
     ]
     only: Annotated[

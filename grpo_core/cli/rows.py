@@ -1,0 +1,50 @@
+"""Read --data and --reward: a file of rows takes the place of an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_core.config.overrides import full_name
+from grpo_core.plugins.rows import SUFFIXES, names_rows, rows_environment
+from grpo_core.protocol.errors import ConfigError
+
+
+def settings_of_rows(file: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Return the settings for a file of rows."""
+    given = [text.partition("=")[2] for text in settings if text.split("=")[0] == "env.reward"]
+    rewards = [name.strip(" \"'[]") for name in given[-1].split(",")] if given else []
+    path = str(Path(file).expanduser().absolute())
+    return {"environment": rows_environment(rewards), "env": {"path": path}}
+
+
+def with_rows(
+    envs: Sequence[str], data: str | None, rewards: Sequence[str], settings: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the values of --env and --set that also say what --data and --reward do.
+
+    Args:
+        envs: the values of --env.
+        data: the value of --data.
+        rewards: the values of --reward.
+        settings: the values of --set.
+
+    Raises:
+        ConfigError: the options exclude each other, or the file cannot hold rows.
+    """
+    named = [f"env.reward={','.join(map(full_name, rewards))}"] if rewards else []
+    if data is None:
+        return list(envs), [*named, *settings]
+    if envs:
+        raise ConfigError(
+            f"--data {data} makes the tasks, and --env {envs[0]} does, too; give one of them"
+        )
+    if Path(data).expanduser().is_dir():
+        data = str(Path(data).expanduser().absolute())
+    if not names_rows(data):
+        raise ConfigError(
+            f"--data {data} is no file of rows; name one that ends with {', '.join(SUFFIXES)}, or "
+            "a folder"
+        )
+    return [data], [*named, *settings]
