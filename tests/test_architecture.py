@@ -353,6 +353,7 @@ DRAWING = re.compile(
 SEEDING = {
     ("grpo_kit.process.process_state", "random.seed"),  # of another process
     ("grpo_kit.tasks.tasks", "random.seed"),  # to find tasks that depend on it
+    ("grpo_env_dataset.testing_program", "random.seed"),  # runs in a sandbox
     ("grpo_env_reasoning_gym.items", "random.seed"),  # restored afterwards
     ("grpo_env_reasoning_gym.items", "np.random.seed"),
 }

@@ -52,7 +52,7 @@ class CodeRowsConfig(DatasetConfig):
     """`code`: the tests of the row decide."""
     tests: str = ""
     """The row's field with the tests: code, a list of assertions, or a list of inputs and outputs.
-    "": the first of the usual ones (`tests`, `test_list`, `test`, ...)."""
+    "": the first of the usual ones (`tests`, `asserts`, ...)."""
     entry_point: str = "entry_point"
     """The row's field with the name of the function; without it, the tests must call only one."""
     partial: bool = False

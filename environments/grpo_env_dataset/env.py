@@ -20,8 +20,8 @@ from grpo_core import ConfigError, Message, Reward, Rollout, Task, Verdict, reac
 from grpo_core.extract import NoAnswer
 from grpo_env_dataset.answers import BadAnswerError, answers_of
 from grpo_env_dataset.base import RowTasks
-from grpo_env_dataset.forms import Attempt
-from grpo_env_dataset.graders import GRADERS, Grader
+from grpo_env_dataset.forms import RowAttempt
+from grpo_env_dataset.graders import GRADERS, AnswerGrader
 from grpo_env_dataset.options import listed, options_of
 from grpo_env_dataset.own_reward import OwnReward
 from grpo_env_dataset.rows import Row, has_field, plain_row, value_at
@@ -33,7 +33,7 @@ class Dataset(RowTasks):
     def _prepare(self, rows: Sequence[Row]) -> None:
         self._rewards = self._load_rewards()
         rewards = self._rewards.items()
-        self._graders = {name: each for name, each in rewards if isinstance(each, Grader)}
+        self._graders = {name: each for name, each in rewards if isinstance(each, AnswerGrader)}
         self._functions = {name: each for name, each in rewards if isinstance(each, OwnReward)}
         common = set(rows[0]).intersection(*map(set, rows))
         shown = ", ".join(dict.fromkeys(key for row in rows[:1000] for key in row))
@@ -41,16 +41,16 @@ class Dataset(RowTasks):
             function.check_fields(common, shown=shown)
         self._declare()
 
-    def _load_rewards(self) -> dict[str, Grader | OwnReward]:
+    def _load_rewards(self) -> dict[str, AnswerGrader | OwnReward]:
         """Return what `reward` names, in this order, by the names of the parts.
 
         Raises:
             ConfigError: one is not known, or two have the same name.
         """
-        names, rewards = self.config.reward, dict[str, Grader | OwnReward]()
+        names, rewards = self.config.reward, dict[str, AnswerGrader | OwnReward]()
         messages = {"auto": None, "text": False, "messages": True}[self.config.completions]
         for name in names:
-            reward: Grader | OwnReward = (
+            reward: AnswerGrader | OwnReward = (
                 GRADERS[name]()
                 if name in GRADERS
                 else OwnReward(name, messages=messages, known=tuple(GRADERS))
@@ -143,10 +143,10 @@ class Dataset(RowTasks):
         """Return the place of a task's row, for messages."""
         return self._rows[task.key.split].where(task.key.index)
 
-    def _attempt(self, task: Task[Row], text: str, raw: str) -> Attempt:
+    def _attempt(self, task: Task[Row], text: str, raw: str) -> RowAttempt:
         """Return what functions are told of a completion."""
         row = task.data
-        return Attempt(
+        return RowAttempt(
             prompt=self._messages(row),
             text=text,
             raw=raw,

@@ -2,9 +2,11 @@
 
 The names of a function's parameters tell its form:
 
-* `solution_str`: `compute_score(data_source, solution_str, ground_truth, extra_info)`, as in verl;
+* `solution_str` or `ground_truth`: `compute_score(data_source, solution_str, ground_truth,
+  extra_info)`, as in verl;
 * `completions`: `f(prompts, completions, **columns)`, as in TRL, for a list of completions;
 * `completion`, or `answer` with `state`: `f(completion, answer, state, ...)`, as in verifiers;
+* a second parameter that is called like an answer: `f(text, answer)`;
 * otherwise `f(text, row)`, the form of this environment.
 
 A function is called for one completion at a time, so that its reward depends on nothing else.
@@ -25,19 +27,25 @@ from grpo_env_dataset.message_forms import (
     reads_messages,
 )
 
-FormName = Literal["text", "trl", "verifiers", "verl"]
+FormName = Literal["text", "pair", "trl", "verifiers", "verl"]
 SIGNATURES: Mapping[FormName, str] = {
     "text": "f(text, row)",
+    "pair": "f(text, answer)",
     "trl": "f(prompts, completions, **columns)",
     "verifiers": "f(completion, answer, state, ...)",
     "verl": "compute_score(data_source, solution_str, ground_truth, extra_info)",
 }
 RETURNS: Mapping[FormName, str] = {
     "text": "a number from 0 to 1, a pair (number, note), or None where it does not apply",
+    "pair": "a number from 0 to 1, or None where it does not apply",
     "trl": "a list with one number, or None, for each of `completions`",
     "verifiers": "a number, or None where it does not apply",
     "verl": "a number, or a dictionary with the number as 'score'",
 }
+_ANSWERS = ("answer", "reference", "label", "target", "gold", "expected", "solution")
+"""What the second parameter of a function is called that compares two texts."""
+_SOLUTIONS = ("solution_str", "model_output", "predict_str", "solution", "response", "prediction")
+"""What functions in the form of verl call the completion."""
 _UNAVAILABLE = {
     "completion_ids": "tokens do not reach a verifier; measure the text instead",
     "prompt_ids": "tokens do not reach a verifier; measure the text instead",
@@ -49,7 +57,7 @@ _UNAVAILABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RowAttempt:
     """Holds what a reward function may be told of a completion."""
 
     prompt: Sequence[Message]
@@ -70,7 +78,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RewardForm:
     """Knows how a function is called, and what it returns."""
 
     name: FormName
@@ -82,7 +90,7 @@ class Form:
 
     def missing(self, fields: Collection[str]) -> list[str]:
         """Return the required parameters for which rows with these fields have nothing."""
-        if self.name == "text":
+        if self.name in ("text", "pair"):
             return []
         known = {*_GIVEN[self.name], *(fields if self.name in ("trl", "verifiers") else ())}
         return [
@@ -91,11 +99,12 @@ class Form:
             if parameter.default is parameter.empty and name not in known
         ]
 
-    def call(self, function: Callable[..., Any], attempt: Attempt) -> Any:
+    def call(self, function: Callable[..., Any], attempt: RowAttempt) -> Any:
         """Return what the function returns for a completion; it may be awaitable."""
         if self.name == "text":
-            given = (attempt.text, dict(attempt.row))[: len(self.parameters) or 2]
-            return function(*given)
+            return function(*(attempt.text, dict(attempt.row))[: len(self.parameters) or 2])
+        if self.name == "pair":
+            return function(attempt.text, attempt.answer)
         values = _VALUES[self.name](self, attempt)
         if not self.takes_all:
             values = {name: value for name, value in values.items() if name in self.parameters}
@@ -119,7 +128,7 @@ class Form:
         return returned
 
 
-def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = None) -> Form:
+def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = None) -> RewardForm:
     """Return the form in which a reward function is written.
 
     Args:
@@ -133,14 +142,14 @@ def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = 
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions that are written in C
-        return Form("text", {}, takes_all=False, wants_messages=False)
+        return RewardForm("text", {}, takes_all=False, wants_messages=False)
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {
         key: value for key, value in signature.parameters.items() if value.kind not in variable
     }
     kinds = [value.kind for value in signature.parameters.values()]
     form_name = _name_of(named)
-    if form_name == "text":
+    if form_name in ("text", "pair"):
         _check_own_form(signature, name)
         required = [key for key, value in named.items() if value.default is value.empty]
         # A third parameter with a default is the function's own affair.
@@ -148,12 +157,12 @@ def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = 
         if inspect.Parameter.VAR_POSITIONAL in kinds:
             named = {}
     for key, value in named.items():
-        if form_name != "text" and value.default is value.empty and key in _UNAVAILABLE:
+        if value.default is value.empty and key in _UNAVAILABLE:
             raise ConfigError(
                 f"the reward function {name!r} wants {key!r}, which it cannot get here: "
                 f"{_UNAVAILABLE[key]}"
             )
-    return Form(
+    return RewardForm(
         form_name,
         named,
         takes_all=inspect.Parameter.VAR_KEYWORD in kinds,
@@ -163,13 +172,13 @@ def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = 
 
 def _name_of(parameters: Collection[str]) -> FormName:
     """Return the form that has these parameters."""
-    if "solution_str" in parameters:
+    if "solution_str" in parameters or "ground_truth" in parameters:
         return "verl"
     if "completions" in parameters:
         return "trl"
     if "completion" in parameters or {"answer", "state"} <= set(parameters):
         return "verifiers"
-    return "text"
+    return "pair" if [*parameters][1:2] and [*parameters][1] in _ANSWERS else "text"
 
 
 def _check_own_form(signature: inspect.Signature, name: str) -> None:
@@ -187,7 +196,7 @@ def _check_own_form(signature: inspect.Signature, name: str) -> None:
     )
 
 
-def _trl_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+def _trl_values(form: RewardForm, attempt: RowAttempt) -> dict[str, Any]:
     """Return the arguments by name, as lists with one item."""
     messages = attempt.has_messages or form.wants_messages
     chat = as_chat(attempt.prompt)
@@ -207,7 +216,7 @@ def _trl_values(form: Form, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-def _verifiers_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+def _verifiers_values(form: RewardForm, attempt: RowAttempt) -> dict[str, Any]:
     """Return the arguments by name, with what a rollout's `state` holds."""
     messages = attempt.has_messages or form.wants_messages or "parser" in form.parameters
     row = attempt.row
@@ -222,11 +231,11 @@ def _verifiers_values(form: Form, attempt: Attempt) -> dict[str, Any]:
     return {**row, **told, "state": {**row, **told, "responses": []}, "parser": Parser()}
 
 
-def _verl_values(form: Form, attempt: Attempt) -> dict[str, Any]:
+def _verl_values(form: RewardForm, attempt: RowAttempt) -> dict[str, Any]:
     row = attempt.row
     return {
+        **dict.fromkeys(_SOLUTIONS, attempt.raw),
         "data_source": row.get("data_source", attempt.source),
-        "solution_str": attempt.raw,
         "ground_truth": attempt.answer,
         "extra_info": row.get("extra_info", {}),
     }
@@ -237,7 +246,7 @@ def as_completion(text: str) -> list[ChatMessage]:
     return [ChatMessage(role="assistant", content=text)]
 
 
-_VALUES: Mapping[FormName, Callable[[Form, Attempt], dict[str, Any]]] = {
+_VALUES: Mapping[FormName, Callable[[RewardForm, RowAttempt], dict[str, Any]]] = {
     "trl": _trl_values,
     "verifiers": _verifiers_values,
     "verl": _verl_values,
@@ -247,6 +256,6 @@ _GIVEN: Mapping[FormName, frozenset[str]] = {
     "verifiers": frozenset(
         {"prompt", "completion", "answer", "task", "info", "example_id", "state", "parser"}
     ),
-    "verl": frozenset({"data_source", "solution_str", "ground_truth", "extra_info"}),
+    "verl": frozenset({"data_source", *_SOLUTIONS, "ground_truth", "extra_info"}),
 }
 """The parameters that get a value whatever the rows hold."""

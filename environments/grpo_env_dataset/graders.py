@@ -27,7 +27,7 @@ MAX_CHARS = 20_000
 """The most characters of an answer that a library reads."""
 
 
-class Grader(ABC):
+class AnswerGrader(ABC):
     """Compares answers with the references of rows."""
 
     raises: bool = False
@@ -57,14 +57,14 @@ class Grader(ABC):
         return ""
 
 
-class Exact(Grader):
+class ExactAnswer(AnswerGrader):
     """Takes the same text, white space, case and composition of letters aside."""
 
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
         return is_same_text(answer, reference)
 
 
-class Number(Grader):
+class NumberAnswer(AnswerGrader):
     """Takes the same number, as `parse_answer_number` reads it."""
 
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
@@ -82,7 +82,7 @@ class Number(Grader):
         return "" if is_read else f"the answer is not one number: {answer!r:.60}"
 
 
-class Choice(Grader):
+class ChoiceAnswer(AnswerGrader):
     """Takes the letter, or the text, of the right one among the options of the row."""
 
     asks = "the letter of the right option"
@@ -105,7 +105,7 @@ class Choice(Grader):
         return f"the answer names no option of {', '.join(options)}: {answer!r:.60}"
 
 
-class Contains(Grader):
+class ContainsAnswer(AnswerGrader):
     """Takes an answer that has the reference in it, as whole words.
 
     It pays whoever lists many answers; use it where there is one thing to mention.
@@ -127,7 +127,7 @@ def _words(text: str) -> str:
     return " ".join("".join(letters).split())
 
 
-class Pattern(Grader):
+class PatternAnswer(AnswerGrader):
     """Takes an answer that the regular expression in the row matches as a whole.
 
     It is matched by RE2 in a time that is linear in the answer.
@@ -163,7 +163,7 @@ class Pattern(Grader):
         return self._patterns[pattern]
 
 
-class Schema(Grader):
+class SchemaAnswer(AnswerGrader):
     """Takes JSON that the JSON schema in the row allows."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Schema(Grader):
         return "" if is_json else f"the answer is not JSON: {answer!r:.60}"
 
 
-class Math(Grader):
+class MathAnswer(AnswerGrader):
     r"""Takes the same value in LaTeX or plain form, as the package `math-verify` compares.
 
     An answer may stand in \boxed{...}.
@@ -248,13 +248,13 @@ class Math(Grader):
         return next((found for found in parsed if found), [])
 
 
-GRADERS: Mapping[str, type[Grader]] = {
-    "exact": Exact,
-    "number": Number,
-    "choice": Choice,
-    "contains": Contains,
-    "regex": Pattern,
-    "json_schema": Schema,
-    "math": Math,
+GRADERS: Mapping[str, type[AnswerGrader]] = {
+    "exact": ExactAnswer,
+    "number": NumberAnswer,
+    "choice": ChoiceAnswer,
+    "contains": ContainsAnswer,
+    "regex": PatternAnswer,
+    "json_schema": SchemaAnswer,
+    "math": MathAnswer,
 }
 """The rewards that need no function of the user's own."""

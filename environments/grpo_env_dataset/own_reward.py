@@ -10,7 +10,7 @@ from typing import Any
 from grpo_core import ConfigError, Reward, Spec, UserError, reaches
 from grpo_core.protocol.scalars import as_float
 from grpo_core.rubric import waited_for
-from grpo_env_dataset.forms import RETURNS, SIGNATURES, Attempt, Form, form_of
+from grpo_env_dataset.forms import RETURNS, SIGNATURES, RewardForm, RowAttempt, form_of
 
 NOT_APPLICABLE = "does not apply to this row"
 """The note of a part whose function returned None."""
@@ -35,13 +35,13 @@ class OwnReward:
         """
         self._name = name
         self._function = _load(name, known)
-        self.form: Form = form_of(self._function, name=name, messages=messages)
+        self.form: RewardForm = form_of(self._function, name=name, messages=messages)
         self.part = name.rpartition(":")[2]
 
     @property
     def is_bounded(self) -> bool:
         """Return whether its rewards are from 0 to 1, as in the form of this environment."""
-        return self.form.name == "text"
+        return self.form.name in ("text", "pair")
 
     def check_fields(self, fields: Collection[str], *, shown: str) -> None:
         """Check that the rows have what the function asks for.
@@ -63,7 +63,7 @@ class OwnReward:
                 f"--set env.rename={missing[0]}=FIELD"
             )
 
-    def reward(self, attempt: Attempt, *, where: str) -> Reward:
+    def reward(self, attempt: RowAttempt, *, where: str) -> Reward:
         """Return the reward of a completion, 0 with a note where the function does not apply.
 
         Args:
@@ -96,7 +96,7 @@ class OwnReward:
             attempt.metrics.update(_numbers(returned))
         return Reward(min(1.0, max(0.0, value)) if self.is_bounded else value, note=note)
 
-    def pays(self, attempt: Attempt) -> bool:
+    def pays(self, attempt: RowAttempt) -> bool:
         """Return whether the function pays a completion in full, or more than that."""
         score = waited_for(self.form.call(self._function, attempt))
         try:

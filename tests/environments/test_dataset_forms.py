@@ -37,6 +37,8 @@ def verifiers_parser(parser, completion, answer): return float(answer in (parser
 def verifiers_attribute(completion, info): return float(completion[-1].content != "" and info == {})
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     return {"score": float(ground_truth in solution_str), "chars": len(solution_str)}
+def model_score(model_output, ground_truth): return plain_score(model_output, ground_truth)
+def pair(prediction, reference): return float(reference in prediction)
 def plain_score(solution_str, ground_truth): return solution_str.count(ground_truth)
 bound = functools.partial(trl, bonus=1)
 class Callable:
@@ -91,6 +93,7 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
         ("own", 1, 0), ("text_alone", 0.25, 0.25), ("trl_chat", 2, 0), ("helped", 1, 0),
         ("trl_array", 0.5, 0.5), ("trl_async", 0, 0), ("verifiers", 1, 0), ("verifiers_parser", 1, 0),
         ("verifiers_attribute", 1, 1), ("compute_score", 1, 0), ("plain_score", 1, 0),
+        ("model_score", 1, 0), ("pair", 1, 0),
     ],
 )  # fmt: skip
 def test_functions_are_called_in_the_form_in_which_they_are_written(
