@@ -22,6 +22,7 @@ from typing import Any, Literal
 from grpo_core import ConfigError, Message
 from grpo_env_dataset.message_forms import (
     ChatMessage,
+    NoTokens,
     Parser,
     as_chat,
     reads_messages,
@@ -47,8 +48,6 @@ _ANSWERS = ("answer", "reference", "label", "target", "gold", "expected", "solut
 _SOLUTIONS = ("solution_str", "model_output", "predict_str", "solution", "response", "prediction")
 """What functions in the form of verl call the completion."""
 _UNAVAILABLE = {
-    "completion_ids": "tokens do not reach a verifier; measure the text instead",
-    "prompt_ids": "tokens do not reach a verifier; measure the text instead",
     "environments": "write an Episode for tools with state",
     "client": "a rubric's judge is the reward `judge` here",
     "judge": "a rubric's judge is the reward `judge` here",
@@ -210,6 +209,8 @@ def _trl_values(form: RewardForm, attempt: RowAttempt) -> dict[str, Any]:
         **columns,
         "prompts": [prompt],
         "completions": [as_completion(attempt.raw) if messages else attempt.raw],
+        "completion_ids": [NoTokens()],
+        "prompt_ids": [NoTokens()],
         "trainer_state": None,
         "log_metric": lambda name, value: attempt.metrics.__setitem__(str(name), float(value)),
         "log_extra": lambda name, values: None,
@@ -252,7 +253,12 @@ _VALUES: Mapping[FormName, Callable[[RewardForm, RowAttempt], dict[str, Any]]] =
     "verl": _verl_values,
 }
 _GIVEN: Mapping[FormName, frozenset[str]] = {
-    "trl": frozenset({"prompts", "completions", "trainer_state", "log_metric", "log_extra"}),
+    "trl": frozenset(
+        {
+            *("prompts", "completions", "completion_ids", "prompt_ids"),
+            *("trainer_state", "log_metric", "log_extra"),
+        }
+    ),
     "verifiers": frozenset(
         {"prompt", "completion", "answer", "task", "info", "example_id", "state", "parser"}
     ),

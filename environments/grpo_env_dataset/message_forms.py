@@ -26,6 +26,29 @@ class ChatMessage(dict[str, Any]):
             raise AttributeError(f"a message has no {name!r}; it has {', '.join(self)}") from None
 
 
+class NoTokens:
+    """Stands for the ids of tokens, which do not reach a verifier; many functions never look."""
+
+    def _refuse(self, *arguments: object) -> Any:
+        """Refuse every use.
+
+        Raises:
+            TypeError: always; it says what to do.
+        """
+        raise TypeError(
+            "the ids of tokens do not reach a verifier: measure the text of `completions` instead, "
+            "as in len(completion)"
+        )
+
+    __len__ = __iter__ = __getitem__ = __contains__ = __add__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse to be taken for a tensor, or a list."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+
 class Parser:
     """Stands for the parser that functions of verifiers may ask for: the answer is the text."""
 

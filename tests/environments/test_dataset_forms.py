@@ -45,8 +45,10 @@ class Callable:
     def __call__(self, completions, **kwargs): return [float("<answer>" in c) for c in completions]
 called = Callable()
 
-def ids(completion_ids, completions): return [1.0]
+def unused(completion_ids, completions): return [1.0]
+def ids(completion_ids, completions): return [len(each) for each in completion_ids]
 def wants(completions, solution): return [1.0]
+def judged_by(judge, completion): return 1.0
 def three(text, row, more): return 1.0
 scalar = lambda completions, **k: 1.0
 texts = lambda completions, **k: ["1.0"]
@@ -93,7 +95,7 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
         ("own", 1, 0), ("text_alone", 0.25, 0.25), ("trl_chat", 2, 0), ("helped", 1, 0),
         ("trl_array", 0.5, 0.5), ("trl_async", 0, 0), ("verifiers", 1, 0), ("verifiers_parser", 1, 0),
         ("verifiers_attribute", 1, 1), ("compute_score", 1, 0), ("plain_score", 1, 0),
-        ("model_score", 1, 0), ("pair", 1, 0),
+        ("model_score", 1, 0), ("unused", 1, 1), ("pair", 1, 0),
     ],
 )  # fmt: skip
 def test_functions_are_called_in_the_form_in_which_they_are_written(
@@ -140,8 +142,8 @@ def test_several_rewards_are_parts_and_none_is_no_error(with_rewards: Any) -> No
     ("function", "message"),
     [
         (
-            "ids",
-            r"wants 'completion_ids', which it cannot get here: tokens do not reach a verifier",
+            "judged_by",
+            r"wants 'judge', which it cannot get here: a rubric's judge is the reward `judge`",
         ),
         (
             "wants",
@@ -163,6 +165,7 @@ def test_a_function_that_cannot_be_called_is_told_before_anything_is_paid(
     ("function", "returned"),
     [
         ("scalar", r"returned 1\.0 for row 1 of rows\.jsonl; as f\(prompts, completions.* a list with one number"),
+        ("ids", r"the ids of tokens do not reach a verifier: measure the text"),
         ("texts", r"returned \['1\.0'\] for"), ("two", r"returned \[1\.0, 1\.0\] for"),
         ("nan", r"returned nan for .* as f\(completion, answer, state, \.\.\.\) it must return a number"),
         ("unscored", r"returned {'accuracy': 1\.0} for .* the number as 'score'"),
