@@ -45,7 +45,7 @@ class RowTasks(Environment[Row]):
     def _prepare(self, rows: Sequence[Row]) -> None:
         """Load the rewards, and say what they decide; `rows` are those of both splits."""
 
-    def _check_answer(self, row: Row) -> object:
+    def _check_answer(self, row: Row) -> None:
         """Raise BadAnswerError for a row without what its verdicts need."""
 
     def _instruction(self, messages: Sequence[Message]) -> str:

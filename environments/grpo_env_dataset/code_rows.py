@@ -83,8 +83,8 @@ class CodeRows(RowTasks):
                 f"the reward `code` stands alone, and env.reward names {others}, too; remove it"
             )
 
-    def _check_answer(self, row: Row) -> object:
-        return self._code(row)
+    def _check_answer(self, row: Row) -> None:
+        self._code(row)
 
     def _code(self, row: Row) -> CodeTask:
         return code_task(row, tests=self.config.tests, entry=self.config.entry_point)

@@ -121,6 +121,9 @@ class Dataset(RowTasks):
         answers = self._answers(task.data)
         if answers is None:
             return None
+        first = next(iter(self._graders.values()), None)
+        if first is not None:
+            answers = tuple(first.as_answer(answer, task.data) for answer in answers)
         tagged = [self._tagged(answer) for answer in answers]
         decides = self._functions.get(self._passes)
         if decides is not None:
@@ -173,8 +176,16 @@ class Dataset(RowTasks):
             return Reward(1.0)
         return Reward(0.0, note=grader.why_unread(answer, row))
 
-    def _check_answer(self, row: Row) -> object:
-        return self._answers(row)
+    def _check_answer(self, row: Row) -> None:
+        answers, field = self._answers(row) or (), self._field or "answer"
+        for grader in self._graders.values():
+            for answer in answers:
+                grader.check(answer, row, field)
+        for answer in answers if self._graders else ():
+            if isinstance(self._extract_answer(self._tagged(answer)), NoAnswer):
+                raise BadAnswerError(
+                    f"the field {field!r} holds a tag of env.tag, so that no reply could be right"
+                )
 
     def _answers(self, row: Row) -> tuple[str, ...] | None:
         """Return the reference answers of a row; None if functions of the user's need none.
@@ -194,13 +205,6 @@ class Dataset(RowTasks):
             if self._graders or error.is_of_pattern:
                 raise
             return None
-        for grader in self._graders.values():
-            answers = tuple(grader.reference(answer, row, field) for answer in answers)
-        for answer in answers if self._graders else ():
-            if isinstance(self._extract_answer(self._tagged(answer)), NoAnswer):
-                raise BadAnswerError(
-                    f"the field {field!r} holds a tag of env.tag, so that no reply could be right"
-                )
         return answers
 
     def _tagged(self, answer: str) -> str:

@@ -6,7 +6,6 @@ environments of their own, since they need a sandbox and a judge.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ MAX_CHARS = 20_000
 """The most characters of an answer that a library reads."""
 
 
-class AnswerGrader(ABC):
+class AnswerGrader:
     """Compares answers with the references of rows."""
 
     raises: bool = False
@@ -35,12 +34,12 @@ class AnswerGrader(ABC):
     asks: str = ""
     """What the default system message asks for, besides the tag."""
 
-    @abstractmethod
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
         """Return whether an answer agrees with a reference of the row."""
+        raise NotImplementedError
 
-    def reference(self, text: str, row: Row, field: str) -> str:
-        """Return a reference in the form in which it is an answer.
+    def check(self, text: str, row: Row, field: str) -> None:
+        """Check that answers can be compared with a reference.
 
         Args:
             text: the reference as it stands in the row.
@@ -48,8 +47,11 @@ class AnswerGrader(ABC):
             field: the name of its field, for messages.
 
         Raises:
-            BadAnswerError: no answer could be compared with it.
+            BadAnswerError: they cannot.
         """
+
+    def as_answer(self, text: str, row: Row) -> str:
+        """Return a reference in the form in which a completion would give it."""
         return text
 
     def why_unread(self, answer: str, row: Row) -> str:
@@ -70,12 +72,11 @@ class NumberAnswer(AnswerGrader):
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
         return is_same_number(answer, reference)
 
-    def reference(self, text: str, row: Row, field: str) -> str:
+    def check(self, text: str, row: Row, field: str) -> None:
         if parse_decimal(ungrouped(text)) is None:
             raise NoNumberError(
                 f"the field {field!r} is not a number of at most 30 digits", f"{text!r:.60}"
             )
-        return text
 
     def why_unread(self, answer: str, row: Row) -> str:
         is_read = any(read_number(answer, right) is not None for right in ("1", "0.5"))
@@ -88,15 +89,17 @@ class ChoiceAnswer(AnswerGrader):
     asks = "the letter of the right option"
 
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
-        return read_choice(answer, options_of(row)) == reference
-
-    def reference(self, text: str, row: Row, field: str) -> str:
         options = options_of(row)
-        letter = letter_of(text, options)
-        if letter is None:
+        return read_choice(answer, options) == letter_of(reference, options)
+
+    def check(self, text: str, row: Row, field: str) -> None:
+        options = options_of(row)
+        if letter_of(text, options) is None:
             shown = ", ".join(options) or "none (fields choices, options or endings)"
             raise BadAnswerError(f"the field {field!r} names none of the options", shown)
-        return letter
+
+    def as_answer(self, text: str, row: Row) -> str:
+        return letter_of(text, options_of(row)) or text
 
     def why_unread(self, answer: str, row: Row) -> str:
         options = options_of(row)
@@ -115,10 +118,9 @@ class ContainsAnswer(AnswerGrader):
         words, wanted = _words(answer[:MAX_CHARS]), _words(reference)
         return f" {wanted} " in f" {words} "
 
-    def reference(self, text: str, row: Row, field: str) -> str:
+    def check(self, text: str, row: Row, field: str) -> None:
         if is_blank(_words(text)):
             raise BadAnswerError(f"the field {field!r} has no words to look for", f"{text!r:.60}")
-        return text
 
 
 def _words(text: str) -> str:
@@ -146,7 +148,7 @@ class PatternAnswer(AnswerGrader):
     def is_right(self, answer: str, reference: str, row: Row) -> bool:
         return self._compiled(reference).fullmatch(answer[:MAX_CHARS]) is not None
 
-    def reference(self, text: str, row: Row, field: str) -> str:
+    def check(self, text: str, row: Row, field: str) -> None:
         try:
             self._compiled(text)
         except self._re2.error as error:
@@ -155,7 +157,6 @@ class PatternAnswer(AnswerGrader):
             raise BadAnswerError(
                 f"the field {field!r} is no regular expression that RE2 takes", f"{reason}"
             ) from None
-        return text
 
     def _compiled(self, pattern: str) -> Any:
         if pattern not in self._patterns:
@@ -185,7 +186,7 @@ class SchemaAnswer(AnswerGrader):
         )
         return bool(kind(schema.value).is_valid(value.value))
 
-    def reference(self, text: str, row: Row, field: str) -> str:
+    def check(self, text: str, row: Row, field: str) -> None:
         schema = parse_json(text)
         if schema is None or not isinstance(schema.value, dict):
             raise BadAnswerError(f"the field {field!r} holds no JSON schema", f"{text!r:.60}")
@@ -198,7 +199,6 @@ class SchemaAnswer(AnswerGrader):
             raise BadAnswerError(
                 f"the field {field!r} holds no JSON schema", f"{error.message:.80}"
             ) from None
-        return text
 
     def why_unread(self, answer: str, row: Row) -> str:
         is_json = parse_json(answer.strip(), max_chars=MAX_CHARS) is not None
@@ -224,12 +224,11 @@ class MathAnswer(AnswerGrader):
         right, given = self._parsed(reference), self._parsed(answer[:MAX_CHARS])
         return bool(self._library.verify(right, given, timeout_seconds=None))
 
-    def reference(self, text: str, row: Row, field: str) -> str:
+    def check(self, text: str, row: Row, field: str) -> None:
         if not self._parsed(text):
             raise BadAnswerError(
                 f"the field {field!r} holds nothing that math-verify reads", f"{text!r:.60}"
             )
-        return text
 
     def why_unread(self, answer: str, row: Row) -> str:
         is_read = bool(self._parsed(answer[:MAX_CHARS]))

@@ -52,8 +52,8 @@ class JudgedRows(RowTasks):
                 f"env.pass_score is {self.config.pass_score:g}; it must be above 0 and at most 1"
             )
 
-    def _check_answer(self, row: Row) -> object:
-        return self._rubric(row)
+    def _check_answer(self, row: Row) -> None:
+        self._rubric(row)
 
     def _rubric(self, row: Row) -> str:
         """Return what the judge is to look at.

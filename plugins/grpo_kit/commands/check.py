@@ -147,7 +147,7 @@ def _run_checks(
     """
     names = wanted(only)
     config = read_config([name], [], {}, list(settings))
-    (member,) = config.members().values()
+    ((environment, member),) = config.members().items()  # of rows, not their file's name
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges, config.endpoint)
     missing = ""
@@ -157,13 +157,13 @@ def _run_checks(
         services, missing = lender.services_or_reason(env_class, env_config)
         return services
 
-    env = load_environment(host, name, member.env, lend=lend)
+    env = load_environment(host, environment, member.env, lend=lend)
     command_options = [f"--set {shlex.quote(text)}" for text in settings] + (
         [f"--tasks {tasks}"] if tasks != TASKS else []
     )
     command = " ".join(["grpo env check", shlex.quote(name), *command_options])
 
-    spec = host.get("environment", name)
+    spec = host.get("environment", environment)
     with progress_bar("checking", MofNCompleteColumn(), total=len(names)) as update:
         examination = Examination(
             name=spec.name,
