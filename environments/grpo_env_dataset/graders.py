@@ -6,6 +6,7 @@ environments of their own, since they need a sandbox and a judge.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -218,6 +219,8 @@ class MathAnswer(AnswerGrader):
             import math_verify
         except ModuleNotFoundError:
             raise MissingExtraError("env.reward='math'", "graders", package="math-verify") from None
+        # It would say at each answer that its own deadline is off; see `_parsed`.
+        logging.getLogger("math_verify").setLevel(logging.ERROR)
         self._library = math_verify
 
     def is_right(self, answer: str, reference: str, row: Row) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import time
-from pathlib import Path
 
 import psutil
 import torch
 
+from grpo_core.engine.models.control_groups import free_in_groups
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
 
 DTYPES = {
@@ -113,34 +113,16 @@ def used_memory(device: torch.device) -> int:
 def free_memory(device: torch.device) -> int:
     """Return the bytes that this process may use, including what it uses now.
 
-    In a container, only the container's limit counts; on a CPU, free memory is divided among the
-    processes.
+    On a CPU, the limits of the process's control groups count, and what is free is divided among
+    the processes.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused + used_memory(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    free = min([int(psutil.virtual_memory().available), *_free_in_cgroup()])
+    free = min([int(psutil.virtual_memory().available), *free_in_groups()])
     return free // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) + used_memory(device)
-
-
-def _free_in_cgroup() -> list[int]:
-    """Return the bytes left under the limit of this process's control group (v2), as a list of one.
-
-    The list is empty without a limit. Cached file pages count as free, since the kernel can reclaim
-    them.
-    """
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit, used = (
-            (folder / "memory.max").read_text().strip(),
-            int((folder / "memory.current").read_text()),
-        )
-        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except OSError:  # no such control group here
-        return []
-    return [] if limit == "max" else [int(limit) - used + int(counts.get("inactive_file", 0))]
 
 
 def described() -> str:
