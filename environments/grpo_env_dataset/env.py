@@ -21,7 +21,8 @@ from grpo_core.extract import NoAnswer
 from grpo_env_dataset.answers import BadAnswerError, answers_of
 from grpo_env_dataset.base import RowTasks
 from grpo_env_dataset.forms import RowAttempt
-from grpo_env_dataset.graders import GRADERS, AnswerGrader
+from grpo_env_dataset.grader import AnswerGrader
+from grpo_env_dataset.graders import GRADERS
 from grpo_env_dataset.options import listed, options_of
 from grpo_env_dataset.own_reward import OwnReward
 from grpo_env_dataset.rows import Row, has_field, plain_row, value_at

@@ -6,7 +6,6 @@ environments of their own, since they need a sandbox and a judge.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,44 +19,10 @@ from grpo_env_dataset.answers import (
     is_same_text,
     read_number,
 )
+from grpo_env_dataset.grader import MAX_CHARS, AnswerGrader
+from grpo_env_dataset.math_answers import MathAnswer
 from grpo_env_dataset.options import letter_of, options_of, read_choice
 from grpo_env_dataset.rows import Row
-
-MAX_CHARS = 20_000
-"""The most characters of an answer that a library reads."""
-
-
-class AnswerGrader:
-    """Compares answers with the references of rows."""
-
-    raises: bool = False
-    """It is code of a library that raises at some answers, or does not end."""
-    asks: str = ""
-    """What the default system message asks for, besides the tag."""
-
-    def is_right(self, answer: str, reference: str, row: Row) -> bool:
-        """Return whether an answer agrees with a reference of the row."""
-        raise NotImplementedError
-
-    def check(self, text: str, row: Row, field: str) -> None:
-        """Check that answers can be compared with a reference.
-
-        Args:
-            text: the reference as it stands in the row.
-            row: the row.
-            field: the name of its field, for messages.
-
-        Raises:
-            BadAnswerError: they cannot.
-        """
-
-    def as_answer(self, text: str, row: Row) -> str:
-        """Return a reference in the form in which a completion would give it."""
-        return text
-
-    def why_unread(self, answer: str, row: Row) -> str:
-        """Return why an answer can agree with no reference at all; "" if it can."""
-        return ""
 
 
 class ExactAnswer(AnswerGrader):
@@ -204,50 +169,6 @@ class SchemaAnswer(AnswerGrader):
     def why_unread(self, answer: str, row: Row) -> str:
         is_json = parse_json(answer.strip(), max_chars=MAX_CHARS) is not None
         return "" if is_json else f"the answer is not JSON: {answer!r:.60}"
-
-
-class MathAnswer(AnswerGrader):
-    r"""Takes the same value in LaTeX or plain form, as the package `math-verify` compares.
-
-    An answer may stand in \boxed{...}.
-    """
-
-    raises = True
-
-    def __init__(self) -> None:
-        try:
-            import math_verify
-        except ModuleNotFoundError:
-            raise MissingExtraError("env.reward='math'", "graders", package="math-verify") from None
-        # It would say at each answer that its own deadline is off; see `_parsed`.
-        logging.getLogger("math_verify").setLevel(logging.ERROR)
-        self._library = math_verify
-
-    def is_right(self, answer: str, reference: str, row: Row) -> bool:
-        right, given = self._parsed(reference), self._parsed(answer[:MAX_CHARS])
-        return bool(self._library.verify(right, given, timeout_seconds=None))
-
-    def check(self, text: str, row: Row, field: str) -> None:
-        if not self._parsed(text):
-            raise BadAnswerError(
-                f"the field {field!r} holds nothing that math-verify reads", f"{text!r:.60}"
-            )
-
-    def why_unread(self, answer: str, row: Row) -> str:
-        is_read = bool(self._parsed(answer[:MAX_CHARS]))
-        return "" if is_read else f"the answer is no formula that math-verify reads: {answer!r:.60}"
-
-    def _parsed(self, text: str) -> list[Any]:
-        """Return what a text says, read as LaTeX and, if that fails, as a plain expression."""
-        text = text.strip()
-        forms = (text,) if "$" in text or "\\boxed" in text else (f"${text}$", text)
-        # Its own deadline is an alarm signal, which only the main thread may set; the verdict has
-        # a deadline anyway.
-        parsed = (
-            self._library.parse(form, fallback_mode="no_fallback", parsing_timeout=0)
-            for form in forms
-        )
-        return next((found for found in parsed if found), [])
 
 
 GRADERS: Mapping[str, type[AnswerGrader]] = {

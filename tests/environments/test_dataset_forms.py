@@ -194,7 +194,7 @@ MMLU = {"question": "Which is red?", "choices": ["sky", "blood"], "answer": 1}
         ("contains", {"question": "q", "answer": "New York"}, ["in new york, I say"], ["newyork", "New", "Yorkshire New York5"]),
         ("regex", {"question": "q", "answer": r"\d{4}-\d\d-\d\d"}, ["2026-11-29"], ["on 2026-11-29", "2026-11-29\n1"]),
         ("json_schema", {"question": "q", "answer": {"type": "object", "required": ["a"]}}, ['{"a": 1}'], ['{"b": 1}', "a", "[1]"]),
-        ("math", {"problem": "q", "solution": r"\frac{1}{2}"}, ["0.5", "1/2", r"\boxed{\frac12}", "$0.50$"], ["2", "", "half", "0.5, 2"]),
+        ("math", {"problem": "q", "solution": r"\frac{1}{2}"}, ["0.5", "1/2", r"\boxed{\frac12}", "$0.50$"], ["2", "", "half", "0.5, 2", r"\boxed{2} \boxed{1/2}", "$2$ $0.5$", "2\n0.5", "9^99999999"]),
     ],
     ids=["choice-arc", "choice-mmlu", "contains", "regex", "json_schema", "math"],
 )  # fmt: skip
@@ -228,7 +228,7 @@ def test_graders_by_name(
         ),
         ("regex", {"question": "q", "answer": r"(a)\1"}, "no regular expression that RE2 takes"),
         ("json_schema", {"question": "q", "answer": {"type": "nonsense"}}, "holds no JSON schema"),
-        ("math", {"question": "q", "answer": "?"}, "nothing that math-verify reads"),
+        ("math", {"question": "q", "answer": "?"}, "no single formula that math-verify reads"),
     ],
 )
 def test_rows_with_which_no_answer_could_agree_are_refused(
