@@ -131,7 +131,8 @@ def test_merged_weights_answer_as_the_run_does(run_folder, tmp_path):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_merged_weights_are_stored_in_the_type_that_is_asked_for(run_folder, tmp_path, dtype):
     """Also in one in which a CPU would not train."""
-    exported(run_folder, "--weights", tmp_path / "model", "--dtype", dtype)
+    said = exported(run_folder, "--weights", tmp_path / "model", "--dtype", dtype)
+    assert f"rounding to {dtype} changed its weights by " in said
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
     assert model.dtype == getattr(torch, dtype)
 
@@ -144,6 +145,8 @@ def test_wrong_input_is_one_line_and_writes_nothing(run_folder, tmp_path):
         ([tmp_path, *new], "holds no run"),
         ([run_folder, "--rollouts", tmp_path / "there.jsonl"], "exists already"),
         ([run_folder, *new, "--min-reward", "7"], "no rollout in"),
+        ([run_folder, "--weights", tmp_path / "m.gguf"], "for a GGUF file give --gguf"),
+        ([run_folder, "--gguf", tmp_path / "m.gguf", "--dtype", "bfloat16"], "--gguf takes --dtype"),
         ([run_folder, "--rollouts", tmp_path / "none" / "x.jsonl"], "does not exist"),
     ):
         assert message in exported(*arguments, status=2)

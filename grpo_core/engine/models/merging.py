@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,72 @@ from grpo_core.runs.atomic import whole_folder
 from grpo_core.runs.lines import writing
 
 
-def save_merged(final: Path, out: Path, *, dtype: str) -> None:
+def save_merged(final: Path, out: Path, *, dtype: str) -> float | None:
     """Write the adapter in `final` merged into its base model, with the tokenizer, to `out`.
 
     The sum is computed in float32 and rounded once.
 
     Args:
         dtype: of the weights in `out`; "auto" is the dtype that suits a CPU.
+
+    Returns:
+        What rounding changed, as a share of what training changed; see `rounding_share`.
+    """
+    # Weights are only stored here, so float16 is allowed although the device is a CPU.
+    stored = pick_dtype(dtype, torch.device("cpu")) if dtype == "auto" else DTYPES[dtype]
+    model, tokenizer, share = load_merged(final, dtype=stored)
+    model = model.to(stored)
+    with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return share
+
+
+def load_merged(final: Path, *, dtype: torch.dtype) -> tuple[Any, Any, float | None]:
+    """Return the model in `final` in float32, with its adapter merged in, and its tokenizer.
+
+    Args:
+        final: the folder with the adapter or the model.
+        dtype: the one in which it will be stored.
+
+    Returns:
+        Model, tokenizer, and what rounding to `dtype` will change; see `rounding_share`.
     """
     source, device = resolve(str(final)), torch.device("cpu")
     model: Any = load_model(source, dtype=torch.float32, device=device)
+    share = None
     if source.adapter_path is not None:
-        model = load_adapter(model, source.adapter_path, source.name).merge_and_unload()
-    # Weights are only stored here, so float16 is allowed although the device is a CPU.
-    model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])
-    with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
-        model.save_pretrained(folder)
-        load_tokenizer(source).save_pretrained(folder)
+        model = load_adapter(model, source.adapter_path, source.name)
+        share = rounding_share(model, dtype)
+        model = model.merge_and_unload()
+    return model, load_tokenizer(source), share
+
+
+@torch.no_grad()
+def rounding_share(model: Any, dtype: torch.dtype) -> float | None:
+    """Return how much rounding changes adapted weights, as a share of what the adapter changes.
+
+    It is the norm of the first change over the norm of the second one, over all adapted weights
+    together. A small update is smaller than the distance of neighbouring numbers of bfloat16, and
+    much of it is lost where this is near 1.
+
+    Args:
+        model: a model with an adapter that is not merged.
+        dtype: the type to which the sums will be rounded.
+
+    Returns:
+        The share; None if no adapted weight says what was added to it, or nothing was.
+    """
+    rounding, training = 0.0, 0.0
+    for module in model.modules():
+        if not hasattr(module, "get_delta_weight") or not hasattr(module, "get_base_layer"):
+            continue
+        base = module.get_base_layer().weight
+        for name in module.active_adapters:
+            if name not in getattr(module, "lora_A", {}):
+                continue
+            delta = module.get_delta_weight(name).float()
+            exact = base.float() + delta
+            rounding += float((exact.to(dtype).float() - exact).square().sum())
+            training += float(delta.square().sum())
+    return math.sqrt(rounding / training) if training else None

@@ -85,10 +85,18 @@ class ExportOptions:
             show_default=False,
         ),
     ] = None
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"] | None,
-        typer.Option("--dtype", help="Data type of these weights. \\[default: the run's]"),
+    gguf: Annotated[
+        Path | None,
+        typer.Option(
+            "--gguf",
+            help="GGUF file for the same model, which llama.cpp and Ollama run.",
+            show_default=False,
+        ),
     ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        typer.Option("--dtype", help="Data type of these weights; GGUF has no bfloat16 here."),
+    ] = "float32"
     to: Annotated[
         Literal["inspect"] | None,
         typer.Option(
@@ -133,18 +141,27 @@ def export(options: ExportOptions) -> None:
 
     With --to inspect, write its rollouts as a log that `inspect view` opens.
     """
-    if options.rollouts is None and options.weights is None and options.to is None:
+    if not any((options.rollouts, options.weights, options.gguf, options.to)):
         raise ConfigError(
-            "say what to export: --rollouts FILE.jsonl, --weights FOLDER or --to inspect"
+            "say what to export: --rollouts FILE.jsonl, --weights FOLDER, --gguf FILE.gguf or "
+            "--to inspect"
         )
+    if options.weights is not None and options.weights.suffix == ".gguf":
+        raise ConfigError(
+            f"--weights {options.weights} names a folder of safetensors; for a GGUF file give "
+            f"--gguf {options.weights}"
+        )
+    if options.gguf is not None and options.dtype == "bfloat16":
+        raise ConfigError("--gguf takes --dtype float32 or float16")
     if (options.to is None) != (options.log is None):
         raise ConfigError("--to inspect and --log FILE.eval go together; give both or none")
     opened = RunFolder.open(options.run)
     rollouts = new_file(options.rollouts, "--rollouts")
     weights = new_file(options.weights, "--weights")
+    gguf_file = new_file(options.gguf, "--gguf")
     log = new_file(options.log, "--log")
     split = None if options.split == "all" else options.split
-    if weights is not None:
+    if weights is not None or gguf_file is not None:
         finished_run(options.run)
     if rollouts is not None:
         _write_examples(
@@ -156,6 +173,8 @@ def export(options: ExportOptions) -> None:
         )
     if weights is not None:
         _write_weights(opened, weights, options.dtype)
+    if gguf_file is not None:
+        _write_gguf(opened, gguf_file, options.dtype)
     if log is not None:
         _write_log(opened, log, split, options.step or [])
 
@@ -255,7 +274,7 @@ async def _make_examples(
     return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
 
-def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
+def _write_weights(opened: RunFolder, path: Path, dtype: str) -> None:
     """Write the run's model with the adapter merged into its weights.
 
     Raises:
@@ -263,5 +282,36 @@ def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
     """
     with needs_training("grpo export --weights"):
         from grpo_core.api.training import save_merged
-    save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
-    remark(f"the model is in {path}")
+    share = save_merged(opened.path / "final", path, dtype=dtype)
+    remark(f"the model is in {path}{_rounded(share, dtype)}")
+
+
+def _write_gguf(opened: RunFolder, path: Path, dtype: str) -> None:
+    """Write the same model as a GGUF file.
+
+    Raises:
+        MissingExtraError: a package of the extra "train" is not installed.
+        UserError: the model is of a kind that is not written here.
+    """
+    with needs_training("grpo export --gguf"):
+        import torch
+
+        from grpo_core.api.training import load_merged
+        from grpo_report.gguf_file import write_gguf
+    is_half = dtype == "float16"
+    model, tokenizer, share = load_merged(
+        opened.path / "final", dtype=torch.float16 if is_half else torch.float32
+    )
+    name = f"{opened.path.resolve().name} (grpo-core)"
+    write_gguf(model, tokenizer, path, dtype="float16" if is_half else "float32", name=name)
+    remark(f"the model is in {path}{_rounded(share, dtype)}")
+
+
+def _rounded(share: float | None, dtype: str) -> str:
+    """Return what rounding did to what was trained; "" if it did next to nothing."""
+    if share is None or share < 0.01:
+        return ""
+    return (
+        f"; rounding to {dtype} changed its weights by {share:.0%} of what training changed, and "
+        "--dtype float32 keeps all of it"
+    )
