@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
@@ -71,16 +71,16 @@ def begin_or_continue(
     chosen = settings_of(options)
     envs, settings = with_rows(options.env or [], data, rewards, options.settings or [])
     if (run := options.resume) is not None:
-        if chosen or envs or rewards or options.recipe or options.out:
+        if envs or rewards or options.recipe or options.out:
             raise ConfigError(
-                f"--resume continues with the settings in {run / 'config.json'}; "
-                "remove the other options, or change one by --set"
+                f"--resume continues the run in {run} with its environments and settings; remove "
+                "--env, --data, --reward, --recipe and --out"
             )
         if to_start:
             launch(to_start, folder=run)
         continue_run(
             run,
-            settings,
+            chosen | dict(map(split_setting, settings)),
             options.allow or [],
             trust=options.trust,
             start_from=options.start_from,
@@ -127,7 +127,7 @@ def start(config: RunConfig, path: Path | None) -> None:
 
 def continue_run(
     path: Path,
-    settings: Sequence[str],
+    changes: Mapping[str, Any],
     allow: Sequence[str],
     *,
     trust: bool = False,
@@ -137,7 +137,7 @@ def continue_run(
 
     Args:
         path: the run folder.
-        settings: the values of --set.
+        changes: the settings that differ from here on, by their dotted names.
         allow: the names of what may have changed since, or may be damaged.
         trust: whether the command line has --trust (see `checked_config`).
         start_from: the name of an older checkpoint, or "start"; None for the newest checkpoint.
@@ -148,7 +148,7 @@ def continue_run(
     trainer = trainer_class.resumed(
         path,
         observer=progress,
-        changes=dict(map(split_setting, settings)),
+        changes=changes,
         allow=allow,
         trust=trust,
         start_from=start_from,

@@ -18,7 +18,14 @@ from typing import Any
 from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group
-from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
+from grpo_core.runs.atomic import (
+    remove_folder,
+    restore_folder,
+    sync,
+    sync_folders,
+    whole_folder,
+    write_whole,
+)
 from grpo_core.runs.attempts import (
     Fields,
     TokenValues,
@@ -364,6 +371,23 @@ class RunFolder:
             save(folder)
             write_whole(folder / "README.md", _model_card(title, self.config()))
             write_manifest(folder)
+
+    def reopen(self, step: int) -> None:
+        """Make a finished run one that goes on: what it ended with is kept as final-STEP.
+
+        Args:
+            step: its last step.
+
+        Raises:
+            RunStoppedError: the folder cannot be written.
+        """
+        kept = self.path / f"final-{step}"
+        with writing(self.path):
+            if not is_inner_folder(kept):
+                (self.path / "final").rename(kept)
+            else:  # it went on from here before
+                remove_folder(self.path / "final")
+            sync(self.path)
 
     def marks(self) -> dict[str, Mark]:
         """Return the current end of each log: where a resume from this moment cuts it."""

@@ -39,6 +39,7 @@ from grpo_core.train.run.resume import (
     changed_settings,
     refuse_changed_environments,
     refuse_changed_settings,
+    refuse_fewer_steps,
 )
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Sources
@@ -130,8 +131,10 @@ class Trainer:
         start_from: str | None = None,
         **more: Any,
     ) -> Trainer:
-        """Return a trainer for the unfinished run in `folder`, with its settings, after its newest
-        checkpoint.
+        """Return a trainer for the run in `folder`, with its settings, after its newest checkpoint.
+
+        A finished run goes on if `changes` give it more steps. Its final/ is then called
+        final-STEP, and the schedule of the rate is that of the new number of steps.
 
         Args:
             changes: settings, as after --set, that differ from here on.
@@ -144,17 +147,19 @@ class Trainer:
             more: as for the constructor.
 
         Raises:
-            ConfigError: the run is finished, or something differs or is damaged that `allow` does
-                not name.
+            ConfigError: the run is finished and gets no more steps, it gets fewer than it has done,
+                or something differs or is damaged that `allow` does not name.
         """
         from grpo_core.train.run.opening import fingerprints
         from grpo_core.train.run.rewind import choose_checkpoint
 
         run_folder = RunFolder.open(Path(folder))
-        if run_folder.finished:
+        is_finished = run_folder.finished
+        if is_finished and not changes.keys() & {"steps", "epochs"}:
             raise ConfigError(
-                f"the run {folder} is finished; to train its model further, start another with "
-                f"--recipe {shlex.quote(str(run_folder.path / 'config.json'))} --model "
+                f"the run {folder} is finished; to go on with it, give it more steps: --resume "
+                f"{shlex.quote(str(folder))} --steps N. To train its model in another way, start a "
+                f"run with --recipe {shlex.quote(str(run_folder.path / 'config.json'))} --model "
                 f"{shlex.quote(str(run_folder.path))} --out NEW"
             )
         stored = run_folder.config()
@@ -164,17 +169,22 @@ class Trainer:
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
             )
-        if int(os.environ.get("RANK", "0")) == 0:  # the processes of a run would refuse each other
+        is_first = int(os.environ.get("RANK", "0")) == 0
+        if is_first:  # the processes of a run would refuse each other
             hold(run_folder.path).release()
         restart = choose_checkpoint(run_folder, name=start_from, allowed=allow)
         settings_before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), settings_before, allowed=[*changes, *allow])
+        refuse_fewer_steps(restart, config.steps, is_finished=is_finished, folder=folder)
         trainer = cls(config, env, folder=run_folder, **more)
+        refuse_fewer_steps(restart, trainer.method.total, is_finished=is_finished, folder=folder)
         refuse_changed_environments(
             stored["provenance"]["environments"],
             fingerprints(config, trainer.actor.sources),
             allowed=allow,
         )
+        if is_finished and is_first:
+            run_folder.reopen(restart.step)
         trainer._run.is_own = env is None or is_consented(layers, config)
         trainer._run.resume(restart)
         size = trainer.actor.ranks.size

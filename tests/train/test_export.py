@@ -146,7 +146,10 @@ def test_wrong_input_is_one_line_and_writes_nothing(run_folder, tmp_path):
         ([run_folder, "--rollouts", tmp_path / "there.jsonl"], "exists already"),
         ([run_folder, *new, "--min-reward", "7"], "no rollout in"),
         ([run_folder, "--weights", tmp_path / "m.gguf"], "for a GGUF file give --gguf"),
-        ([run_folder, "--gguf", tmp_path / "m.gguf", "--dtype", "bfloat16"], "--gguf takes --dtype"),
+        (
+            [run_folder, "--gguf", tmp_path / "m.gguf", "--dtype", "bfloat16"],
+            "--gguf takes --dtype",
+        ),
         ([run_folder, "--rollouts", tmp_path / "none" / "x.jsonl"], "does not exist"),
     ):
         assert message in exported(*arguments, status=2)

@@ -14,6 +14,7 @@ import torch
 from grpo_core import Rollout, Task, Verdict
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.optimizer import rate
 
@@ -257,3 +258,47 @@ def taken(folder: Path) -> bool:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "another process is writing the run" in done.stderr
     return done.returncode != 0
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_finished_run_goes_on_to_what_more_steps_would_have_made_of_it(settings, tmp_path, steps):
+    quick = {"eval.tasks": 4, "eval.every": 2, "schedule.name": "constant", "prompts_per_step": 2}
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    make(settings, whole, {**quick, "steps": 4}).run()
+    make(settings, run, {**quick, "steps": steps}).run()
+    with pytest.raises(ConfigError, match=r"is finished; to go on .*: --resume \S+run --steps N"):
+        resumed(run)
+    for fewer in (1, steps):
+        with pytest.raises(ConfigError, match=rf"steps={fewer}, but the run .* has done {steps}"):
+            resumed(run, changes={"steps": fewer})
+    assert RunFolder.open(run).finished
+    resumed(run, changes={"steps": 4}).run()
+    weights = [
+        (folder / "final" / "adapter_model.safetensors").read_bytes() for folder in (run, whole)
+    ]
+    assert weights[0] == weights[1]
+    untimed = [
+        [
+            {key: value for key, value in line.items() if key in ("step", "kind", "loss", "kl", "reward/mean", "eval/pass_rate")}
+            for line in read_lines(folder / "metrics.jsonl")
+        ]
+        for folder in (run, whole)
+    ]  # fmt: skip
+    assert untimed[0] == untimed[1]
+    assert (run / f"final-{steps}" / "adapter_model.safetensors").exists()
+
+
+def test_options_of_the_command_change_a_resumed_run_and_others_are_refused(interrupted):
+    resume = ("run", "--resume", interrupted)
+    assert "remove --env, --data, --reward" in grpo(*resume, "--env", LETTERS, status=2).output
+    assert "steps=1, but the run" in grpo(*resume, "--steps", 1, "--trust", status=2).output
+    config = json.loads((interrupted / "config.json").read_text())
+    config["environment"] = LETTERS
+    del config["digest"]
+    (interrupted / "config.json").write_text(json.dumps(config))
+    allowed = ("--allow", "environment", "--trust")
+    done = grpo(*resume, "--steps", 3, "--lr", 0.5, *allowed)
+    assert "after step 2 of 3" in done.output
+    assert steps_of(interrupted)[-1]["lr"] > 0.1  # of 0.5, by the schedule
+    done = grpo(*resume, "--steps", 4, "--trust")
+    assert "after step 3 of 4" in done.output

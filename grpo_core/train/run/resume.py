@@ -6,11 +6,13 @@ A change is allowed if the user names it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, flat
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.train.run.rewind import Restart
 
 
 def changed_settings(config: RunConfig, saved: Mapping[str, Any]) -> dict[str, str]:
@@ -48,6 +50,33 @@ def refuse_changed_settings(
             f"the settings are not those of the checkpoint: {'; '.join(differences)}. Restore "
             "them, or name what may differ: --allow KEY"
         )
+
+
+def refuse_fewer_steps(
+    restart: Restart, total: int | None, *, is_finished: bool, folder: Path | str
+) -> None:
+    """Refuse a number of steps that is less than what the run has done.
+
+    Args:
+        restart: where it goes on.
+        total: its number of steps from here on; None if that is not known yet.
+        is_finished: whether it has done all its steps, and wants more.
+        folder: the run, for the message.
+
+    Raises:
+        ConfigError: there is nothing left to do.
+    """
+    if is_finished and restart.checkpoint is None:
+        raise ConfigError(
+            f"the run {folder} is finished and has no checkpoint to go on from; start another one "
+            f"with --model {folder}"
+        )
+    if total is None or total > restart.step or (total == restart.step and not is_finished):
+        return
+    raise ConfigError(
+        f"steps={total}, but the run {folder} has done {restart.step}; give a larger number, or an "
+        "older checkpoint by --from"
+    )
 
 
 def refuse_changed_environments(
