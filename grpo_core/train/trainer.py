@@ -10,7 +10,6 @@ a script that trains on it is loaded by every command that needs the environment
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -40,6 +39,7 @@ from grpo_core.train.run.resume import (
     refuse_changed_environments,
     refuse_changed_settings,
     refuse_fewer_steps,
+    refuse_finished,
 )
 from grpo_core.verify.held_out import eval_keys
 from grpo_core.verify.sources import Sources
@@ -133,8 +133,7 @@ class Trainer:
     ) -> Trainer:
         """Return a trainer for the run in `folder`, with its settings, after its newest checkpoint.
 
-        A finished run goes on if `changes` give it more steps. Its final/ is then called
-        final-STEP, and the schedule of the rate is that of the new number of steps.
+        A finished run goes on if `changes` give it more steps; its final/ becomes final-STEP.
 
         Args:
             changes: settings, as after --set, that differ from here on.
@@ -147,21 +146,13 @@ class Trainer:
             more: as for the constructor.
 
         Raises:
-            ConfigError: the run is finished and gets no more steps, it gets fewer than it has done,
-                or something differs or is damaged that `allow` does not name.
+            ConfigError: the run has no steps left, or something differs that `allow` does not name.
         """
         from grpo_core.train.run.opening import fingerprints
         from grpo_core.train.run.rewind import choose_checkpoint
 
         run_folder = RunFolder.open(Path(folder))
-        is_finished = run_folder.finished
-        if is_finished and not changes.keys() & {"steps", "epochs"}:
-            raise ConfigError(
-                f"the run {folder} is finished; to go on with it, give it more steps: --resume "
-                f"{shlex.quote(str(folder))} --steps N. To train its model in another way, start a "
-                f"run with --recipe {shlex.quote(str(run_folder.path / 'config.json'))} --model "
-                f"{shlex.quote(str(run_folder.path))} --out NEW"
-            )
+        is_finished = refuse_finished(run_folder, changes)
         stored = run_folder.config()
         layers = [Layer(stored, run_folder.path), Layer(nested(changes))]
         config = checked_config(layers, trust=trust, given=_names(stored, env))
@@ -169,15 +160,17 @@ class Trainer:
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
             )
-        is_first = int(os.environ.get("RANK", "0")) == 0
-        if is_first:  # the processes of a run would refuse each other
+        if (
+            is_first := int(os.environ.get("RANK", "0")) == 0
+        ):  # the processes of a run would refuse each other
             hold(run_folder.path).release()
         restart = choose_checkpoint(run_folder, name=start_from, allowed=allow)
         settings_before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), settings_before, allowed=[*changes, *allow])
-        refuse_fewer_steps(restart, config.steps, is_finished=is_finished, folder=folder)
+        check_steps = partial(refuse_fewer_steps, restart, run_folder, is_finished=is_finished)
+        check_steps(config.steps)  # before a model is loaded
         trainer = cls(config, env, folder=run_folder, **more)
-        refuse_fewer_steps(restart, trainer.method.total, is_finished=is_finished, folder=folder)
+        check_steps(trainer.method.total)
         refuse_changed_environments(
             stored["provenance"]["environments"],
             fingerprints(config, trainer.actor.sources),

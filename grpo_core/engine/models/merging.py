@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from grpo_core.engine.models.adapter_files import load_adapter
-from grpo_core.engine.models.device import DTYPES, pick_dtype
+from grpo_core.engine.models.device import DTYPES
 from grpo_core.engine.models.disk import as_os_error
 from grpo_core.engine.models.load import load_model, resolve
 from grpo_core.engine.models.tokenizer import load_tokenizer
@@ -23,27 +23,26 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> float | None:
     The sum is computed in float32 and rounded once.
 
     Args:
-        dtype: of the weights in `out`; "auto" is the dtype that suits a CPU.
+        dtype: the name of the type of the weights in `out`.
 
     Returns:
         What rounding changed, as a share of what training changed; see `rounding_share`.
     """
+    model, tokenizer, share = load_merged(final, dtype=dtype)
     # Weights are only stored here, so float16 is allowed although the device is a CPU.
-    stored = pick_dtype(dtype, torch.device("cpu")) if dtype == "auto" else DTYPES[dtype]
-    model, tokenizer, share = load_merged(final, dtype=stored)
-    model = model.to(stored)
+    model = model.to(DTYPES[dtype])
     with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return share
 
 
-def load_merged(final: Path, *, dtype: torch.dtype) -> tuple[Any, Any, float | None]:
+def load_merged(final: Path, *, dtype: str) -> tuple[Any, Any, float | None]:
     """Return the model in `final` in float32, with its adapter merged in, and its tokenizer.
 
     Args:
         final: the folder with the adapter or the model.
-        dtype: the one in which it will be stored.
+        dtype: the name of the type in which it will be stored.
 
     Returns:
         Model, tokenizer, and what rounding to `dtype` will change; see `rounding_share`.
@@ -53,7 +52,7 @@ def load_merged(final: Path, *, dtype: torch.dtype) -> tuple[Any, Any, float | N
     share = None
     if source.adapter_path is not None:
         model = load_adapter(model, source.adapter_path, source.name)
-        share = rounding_share(model, dtype)
+        share = rounding_share(model, DTYPES[dtype])
         model = model.merge_and_unload()
     return model, load_tokenizer(source), share
 

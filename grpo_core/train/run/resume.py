@@ -5,14 +5,17 @@ A change is allowed if the user names it.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, flat
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.train.run.rewind import Restart
+from grpo_core.runs.folder import RunFolder
+
+if TYPE_CHECKING:  # it imports torch
+    from grpo_core.train.run.rewind import Restart
 
 
 def changed_settings(config: RunConfig, saved: Mapping[str, Any]) -> dict[str, str]:
@@ -52,30 +55,50 @@ def refuse_changed_settings(
         )
 
 
-def refuse_fewer_steps(
-    restart: Restart, total: int | None, *, is_finished: bool, folder: Path | str
-) -> None:
-    """Refuse a number of steps that is less than what the run has done.
+def refuse_finished(folder: RunFolder, changes: Mapping[str, Any]) -> bool:
+    """Return whether a run is finished, and refuse to go on with one that gets no more steps.
 
     Args:
-        restart: where it goes on.
-        total: its number of steps from here on; None if that is not known yet.
-        is_finished: whether it has done all its steps, and wants more.
-        folder: the run, for the message.
+        folder: the run.
+        changes: the settings that are to differ, by their dotted names.
 
     Raises:
-        ConfigError: there is nothing left to do.
+        ConfigError: it is finished, and they do not change its number of steps.
+    """
+    if folder.finished and not changes.keys() & {"steps", "epochs"}:
+        run = shlex.quote(str(folder.shown))
+        raise ConfigError(
+            f"the run {folder.shown} is finished; to go on with it, give it more steps: --resume "
+            f"{run} --steps N. To train its model in another way, start a run with --recipe "
+            f"{shlex.quote(str(folder.path / 'config.json'))} --model {run} --out NEW"
+        )
+    return folder.finished
+
+
+def refuse_fewer_steps(
+    restart: Restart, folder: RunFolder, total: int | None, *, is_finished: bool
+) -> None:
+    """Refuse a number of steps that leaves nothing to do.
+
+    Args:
+        restart: where the run goes on.
+        folder: the run.
+        total: its number of steps from here on; None if that is not known yet.
+        is_finished: whether it has done all its steps, and wants more.
+
+    Raises:
+        ConfigError: it has done more steps, or has no state to go on from.
     """
     if is_finished and restart.checkpoint is None:
         raise ConfigError(
-            f"the run {folder} is finished and has no checkpoint to go on from; start another one "
-            f"with --model {folder}"
+            f"the run {folder.shown} is finished and has no checkpoint to go on from; start "
+            f"another one with --model {folder.shown}"
         )
     if total is None or total > restart.step or (total == restart.step and not is_finished):
         return
     raise ConfigError(
-        f"steps={total}, but the run {folder} has done {restart.step}; give a larger number, or an "
-        "older checkpoint by --from"
+        f"steps={total}, but the run {folder.shown} has done {restart.step}; give a larger number, "
+        "or an older checkpoint by --from"
     )
 
 

@@ -25,7 +25,6 @@ from grpo_core.api.runs import (
 from grpo_core.api.settings import RunConfig
 from grpo_core.api.verify import Sources
 from grpo_core.cli.given import takes
-from grpo_core.cli.imports import needs_training
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import new_file, remark
 from grpo_core.cli.run_config import finished_run
@@ -34,6 +33,7 @@ from grpo_core.plugins.services import fingerprint
 from grpo_report.export import ExportChoice, Rewarded, choose, examples
 from grpo_report.indexes.index import Filter, RolloutIndex
 from grpo_report.inspect_log import write_inspect_log
+from grpo_report.weights import write_gguf_file, write_weights
 
 app = typer.Typer()
 _USED = (
@@ -172,9 +172,9 @@ def export(options: ExportOptions) -> None:
             trust=options.trust,
         )
     if weights is not None:
-        _write_weights(opened, weights, options.dtype)
+        write_weights(opened, weights, options.dtype)
     if gguf_file is not None:
-        _write_gguf(opened, gguf_file, options.dtype)
+        write_gguf_file(opened, gguf_file, options.dtype)
     if log is not None:
         _write_log(opened, log, split, options.step or [])
 
@@ -272,46 +272,3 @@ async def _make_examples(
     async with sources:
         tasks = await sources.tasks(list(chosen))
     return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
-
-
-def _write_weights(opened: RunFolder, path: Path, dtype: str) -> None:
-    """Write the run's model with the adapter merged into its weights.
-
-    Raises:
-        MissingExtraError: a package of the extra "train" is not installed.
-    """
-    with needs_training("grpo export --weights"):
-        from grpo_core.api.training import save_merged
-    share = save_merged(opened.path / "final", path, dtype=dtype)
-    remark(f"the model is in {path}{_rounded(share, dtype)}")
-
-
-def _write_gguf(opened: RunFolder, path: Path, dtype: str) -> None:
-    """Write the same model as a GGUF file.
-
-    Raises:
-        MissingExtraError: a package of the extra "train" is not installed.
-        UserError: the model is of a kind that is not written here.
-    """
-    with needs_training("grpo export --gguf"):
-        import torch
-
-        from grpo_core.api.training import load_merged
-        from grpo_report.gguf_file import write_gguf
-    is_half = dtype == "float16"
-    model, tokenizer, share = load_merged(
-        opened.path / "final", dtype=torch.float16 if is_half else torch.float32
-    )
-    name = f"{opened.path.resolve().name} (grpo-core)"
-    write_gguf(model, tokenizer, path, dtype="float16" if is_half else "float32", name=name)
-    remark(f"the model is in {path}{_rounded(share, dtype)}")
-
-
-def _rounded(share: float | None, dtype: str) -> str:
-    """Return what rounding did to what was trained; "" if it did next to nothing."""
-    if share is None or share < 0.01:
-        return ""
-    return (
-        f"; rounding to {dtype} changed its weights by {share:.0%} of what training changed, and "
-        "--dtype float32 keeps all of it"
-    )
