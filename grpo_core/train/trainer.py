@@ -160,9 +160,7 @@ class Trainer:
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
             )
-        if (
-            is_first := int(os.environ.get("RANK", "0")) == 0
-        ):  # the processes of a run would refuse each other
+        if int(os.environ.get("RANK", "0")) == 0:  # the processes of a run would refuse each other
             hold(run_folder.path).release()
         restart = choose_checkpoint(run_folder, name=start_from, allowed=allow)
         settings_before = restart.progress.get("config", stored)
@@ -176,7 +174,7 @@ class Trainer:
             fingerprints(config, trainer.actor.sources),
             allowed=allow,
         )
-        if is_finished and is_first:
+        if is_finished and trainer.actor.ranks.first:
             run_folder.reopen(restart.step)
         trainer._run.is_own = env is None or is_consented(layers, config)
         trainer._run.resume(restart)
