@@ -32,6 +32,8 @@ _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(
 class BadAnswerError(BadRowError):
     """A row has no reference answer that could be compared."""
 
+    advice = ""
+    """What to do; "": what helps with most rows."""
     is_of_pattern = False
     """It has an answer, in which `answer_pattern` finds nothing."""
 
@@ -61,6 +63,12 @@ USUAL_FIELDS = (
     "extra_info.answer",
 )
 """The fields that hold the reference answer in most data sets, the likeliest first."""
+
+
+TESTS = ("tests", "test_list", "test", "asserts", "test_cases")
+"""The fields that hold the tests in most data sets."""
+RUBRICS = ("rubric", "rubrics", "criteria", "grading_notes")
+"""The fields that hold the rubric in most data sets."""
 
 
 def answers_of(row: Row, *, field: str, pattern: str, objects: bool = False) -> tuple[str, ...]:

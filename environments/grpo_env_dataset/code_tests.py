@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_env_dataset.answers import BadAnswerError
+from grpo_env_dataset.answers import TESTS, BadAnswerError
 from grpo_env_dataset.rows import Row
 
-_TESTS = ("tests", "test_list", "test", "asserts", "test_cases")
-"""The fields that hold the tests in most data sets."""
 _SOLUTIONS = ("canonical_solution", "code", "solution", "reference_solution")
 _SETUPS = ("test_setup_code", "test_imports", "setup")
+
+
+class BadTestsError(BadAnswerError):
+    """A row has no tests that could be run."""
+
+    advice = "correct these rows, or set env.tests (and env.entry_point) to other fields"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,12 @@ def code_task(row: Row, *, tests: str, entry: str) -> CodeTask:
         entry: the field with the function's name, which is read from the tests if there is none.
 
     Raises:
-        BadAnswerError: there are no tests, or they call no function.
+        BadTestsError: there are no tests, or they call no function.
     """
-    names = (tests,) if tests else _TESTS
+    names = (tests,) if tests else TESTS
     name = next((name for name in names if row.get(name)), None)
     if name is None:
-        raise BadAnswerError(
+        raise BadTestsError(
             f"there are no tests ({', '.join(names)})", f"the row has {', '.join(row)}"
         )
     setup = "\n".join(_lines(row.get(field)) for field in _SETUPS if row.get(field))
@@ -56,7 +60,7 @@ def code_task(row: Row, *, tests: str, entry: str) -> CodeTask:
         _parsed(source, name)
     function = function or _called(sources)
     if not function:
-        raise BadAnswerError(
+        raise BadTestsError(
             f"the field {name!r} calls no function of its own", f"{sources[0]!r:.60}"
         )
     prompt = row.get("prompt")
@@ -77,7 +81,7 @@ def _sources(value: Any, entry: str | None, field: str) -> list[str]:
     """Return the tests in a field as code, each by itself where they can be told apart.
 
     Raises:
-        BadAnswerError: they are in a shape that is not known.
+        BadTestsError: they are in a shape that is not known.
     """
     if isinstance(value, str):
         # As in HumanEval: a function check(candidate), which is called with the program's.
@@ -88,7 +92,7 @@ def _sources(value: Any, entry: str | None, field: str) -> list[str]:
         return list(value)
     if isinstance(value, list) and entry and all(isinstance(item, Mapping) for item in value):
         return [_from_pair(item, entry, field) for item in value]
-    raise BadAnswerError(
+    raise BadTestsError(
         f"the field {field!r} holds no tests: write code, a list of assertions, or, with a field "
         'entry_point, a list of {"input": [...], "output": ...}'
     )
@@ -99,7 +103,7 @@ def _from_pair(item: Mapping[str, Any], entry: str, field: str) -> str:
     given = item.get("input", item.get("inputs", item.get("args")))
     expected = next((item[key] for key in ("output", "expected", "outputs") if key in item), ...)
     if given is None or expected is ...:
-        raise BadAnswerError(f"a test in the field {field!r} has no input and output")
+        raise BadTestsError(f"a test in the field {field!r} has no input and output")
     arguments = given if isinstance(given, list) else [given]
     return f"assert {entry}({', '.join(map(repr, arguments))}) == {expected!r}"
 
@@ -108,7 +112,7 @@ def _parsed(source: str, field: str) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BadAnswerError(f"the field {field!r} is not Python: {error}") from None
+        raise BadTestsError(f"the field {field!r} is not Python: {error}") from None
 
 
 def _called(sources: Sequence[str]) -> str | None:

@@ -60,9 +60,16 @@ class ChoiceAnswer(AnswerGrader):
 
     def check(self, text: str, row: Row, field: str) -> None:
         options = options_of(row)
+        if not options:
+            raise BadAnswerError(
+                "there are no options: neither a list in choices, options or endings, nor columns "
+                "A, B, ...",
+                f"the row has {', '.join(row)}",
+            )
         if letter_of(text, options) is None:
-            shown = ", ".join(options) or "none (fields choices, options or endings)"
-            raise BadAnswerError(f"the field {field!r} names none of the options", shown)
+            raise BadAnswerError(
+                f"the field {field!r} names none of the options", f"{text!r:.60} of {options!r:.80}"
+            )
 
     def as_answer(self, text: str, row: Row) -> str:
         return letter_of(text, options_of(row)) or text

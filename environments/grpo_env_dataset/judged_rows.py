@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from grpo_core import ConfigError, JudgeRequest, Reward, Rollout, Task, Verdict, reaches
-from grpo_env_dataset.answers import BadAnswerError, is_blank
+from grpo_env_dataset.answers import RUBRICS, BadAnswerError, is_blank
 from grpo_env_dataset.base import RowTasks
 from grpo_env_dataset.config import DatasetConfig
 from grpo_env_dataset.rows import Row, has_field, value_at
 
-_RUBRICS = ("rubric", "rubrics", "criteria", "grading_notes")
-"""The fields that hold the rubric in most data sets."""
+
+class BadRubricError(BadAnswerError):
+    """A row has no rubric."""
+
+    advice = "set env.rubric to one for all rows, or env.rubric_field to the field that has it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,9 @@ class JudgedRows(RowTasks):
         """Return what the judge is to look at.
 
         Raises:
-            BadAnswerError: neither the row nor the settings say it.
+            BadRubricError: neither the row nor the settings say it.
         """
-        names = (self.config.rubric_field,) if self.config.rubric_field else _RUBRICS
+        names = (self.config.rubric_field,) if self.config.rubric_field else RUBRICS
         for name in names:
             if not has_field(row, name):
                 continue
@@ -69,11 +72,11 @@ class JudgedRows(RowTasks):
             lines = value if isinstance(value, list) else [value]
             if all(isinstance(line, str) for line in lines) and not is_blank("".join(lines)):
                 return "\n".join(lines)
-            raise BadAnswerError(f"the field {name!r} holds no text", f"{value!r:.60}")
+            raise BadRubricError(f"the field {name!r} holds no text", f"{value!r:.60}")
         if self.config.rubric:
             return str(self.config.rubric)
-        raise BadAnswerError(
-            f"there is no rubric ({', '.join(names)})", "set env.rubric to one for all rows"
+        raise BadRubricError(
+            f"there is no rubric ({', '.join(names)})", f"the row has {', '.join(row)}"
         )
 
     async def averify(self, task: Task[Row], rollout: Rollout) -> Verdict:

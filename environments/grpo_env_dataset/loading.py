@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from grpo_core import ConfigError, Message
-from grpo_env_dataset.answers import BadAnswerError, NoNumberError
+from grpo_env_dataset.answers import RUBRICS, TESTS, BadAnswerError, NoNumberError
 from grpo_env_dataset.config import DatasetConfig
 from grpo_env_dataset.files import load_published, read_file
 from grpo_env_dataset.problems import Problems
@@ -124,7 +124,7 @@ def _prompts_of(
             try:
                 check_answer(row)
             except BadAnswerError as error:
-                problems.add(rows, index, error, _advice(error, config))
+                problems.add(rows, index, error, _advice(error, config, rows.rows))
     problems.refuse()
     return prompts
 
@@ -134,7 +134,7 @@ def _as_text(messages: Sequence[Message]) -> str:
     return "\n".join(message.content for message in messages if message.role != "system")
 
 
-def _advice(error: BadAnswerError, config: DatasetConfig) -> str:
+def _advice(error: BadAnswerError, config: DatasetConfig, rows: Sequence[Row]) -> str:
     """Return what a user can do about a row without an answer that could be compared."""
     if error.is_of_pattern:
         return "change these rows or env.answer_pattern"
@@ -142,6 +142,14 @@ def _advice(error: BadAnswerError, config: DatasetConfig) -> str:
         return (
             "set env.reward=exact, or env.answer_pattern to cut out the number, such as '#### (.*)'"
         )
+    if error.advice:
+        return error.advice
     if config.reward == ("json_schema",):
         return "set env.answer to the field with the schema, or correct these rows"
-    return "give these rows an answer, leave them out, or set env.answer to another field"
+    advice = "give these rows an answer, leave them out, or set env.answer to another field"
+    names = {key for row in rows[:100] for key in row}
+    if names & set(TESTS):
+        advice += "; for rows with tests: --reward code"
+    elif names & set(RUBRICS):
+        advice += "; for rows with a rubric: --reward judge"
+    return advice

@@ -17,6 +17,10 @@ _LARGE = re.compile(r"(?:\^|\*\*)\s*\{?\(?\s*\d{4,}|\d{40,}|\d{4,}\s*!", re.ASCI
 """Powers, factorials and numbers that would fill the memory."""
 
 
+_WORDS = re.compile(r"(?=.*[A-Za-z]{4})[A-Za-z ,.?!'-]+")
+"""Plain words, which would be read as products of their letters."""
+
+
 class MathAnswer(AnswerGrader):
     r"""Takes the same value in LaTeX or plain form, as the package `math-verify` compares.
 
@@ -40,7 +44,7 @@ class MathAnswer(AnswerGrader):
         return bool(self._library.verify(right, given, timeout_seconds=None))
 
     def check(self, text: str, row: Row, field: str) -> None:
-        if not self._parsed(text):
+        if not self._parsed(text) or _WORDS.fullmatch(text.strip()):
             raise BadAnswerError(
                 f"the field {field!r} holds no single formula that math-verify reads; "
                 "env.answer_pattern can cut it out",

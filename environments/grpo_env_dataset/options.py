@@ -7,6 +7,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_core.extract import parse_json
 from grpo_env_dataset.answers import is_same_text
 from grpo_env_dataset.rows import Row
 
@@ -18,10 +19,11 @@ def options_of(row: Row) -> dict[str, str]:
     """Return the texts of a row's options by their letters; none if the row has none.
 
     A field holds a list of texts, an object of letters and texts, or an object with the lists
-    `label` and `text`.
+    `label` and `text`; in a CSV file such a value as JSON, or texts with | between them. Without
+    such a field, columns named A, B, C, ... hold them, or option_a, option_b, ...
     """
     for field in FIELDS:
-        value = row.get(field)
+        value = _from_text(row.get(field))
         if isinstance(value, list):
             return _labelled(string.ascii_uppercase, value)
         if isinstance(value, Mapping):
@@ -29,6 +31,31 @@ def options_of(row: Row) -> dict[str, str]:
             if isinstance(labels, list) and isinstance(texts, list):
                 return _labelled(labels, texts)
             return {str(label): str(text) for label, text in value.items()}
+    return _columns(row)
+
+
+def _from_text(value: Any) -> Any:
+    """Return what a text in a CSV file stands for, and any other value unchanged."""
+    if not isinstance(value, str):
+        return value
+    parsed = parse_json(value.strip())
+    if parsed is not None and isinstance(parsed.value, list | dict):
+        return parsed.value
+    texts = [text.strip() for text in value.split("|")]
+    return texts if len(texts) > 1 else value
+
+
+def _columns(row: Row) -> dict[str, str]:
+    """Return options that have a column each."""
+    for name in ("{}", "option_{}", "choice_{}", "option {}", "choice {}", "option{}"):
+        found = dict[str, str]()
+        for letter in string.ascii_uppercase:
+            key = next((key for key in row if key.casefold() == name.format(letter.casefold())), "")
+            if not key or row[key] in (None, ""):
+                break
+            found[letter] = str(row[key])
+        if len(found) > 1:
+            return found
     return {}
 
 

@@ -34,6 +34,9 @@ class Spec:
     distribution: str = "grpo-core"
     """The distribution that offers the component, which has `extra`; grpo sets it."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "row_rewards", tuple(self.row_rewards))  # JSON has lists alone
+
     def load(self) -> Any:
         """Import the target and return it; of a TOML file, return the content as a dict.
 

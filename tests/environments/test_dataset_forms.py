@@ -191,12 +191,15 @@ MMLU = {"question": "Which is red?", "choices": ["sky", "blood"], "answer": 1}
     [
         ("choice", ARC, ["B", "(b)", "B) blood", "blood", "B."], ["A", "B) sky", "A B", "", "C"]),
         ("choice", MMLU, ["B", "blood"], ["A", "1"]),
+        ("choice", {**MMLU, "choices": '["sky", "blood"]'}, ["B"], ["A"]),
+        ("choice", {**MMLU, "choices": "sky | blood"}, ["B"], ["A"]),
+        ("choice", {"question": MMLU["question"], "A": "sky", "B": "blood", "answer": "B"}, ["blood"], ["A"]),
         ("contains", {"question": "q", "answer": "New York"}, ["in new york, I say"], ["newyork", "New", "Yorkshire New York5"]),
         ("regex", {"question": "q", "answer": r"\d{4}-\d\d-\d\d"}, ["2026-11-29"], ["on 2026-11-29", "2026-11-29\n1"]),
         ("json_schema", {"question": "q", "answer": {"type": "object", "required": ["a"]}}, ['{"a": 1}'], ['{"b": 1}', "a", "[1]"]),
         ("math", {"problem": "q", "solution": r"\frac{1}{2}"}, ["0.5", "1/2", r"\boxed{\frac12}", "$0.50$"], ["2", "", "half", "0.5, 2", r"\boxed{2} \boxed{1/2}", "$2$ $0.5$", "2\n0.5", "9^99999999"]),
     ],
-    ids=["choice-arc", "choice-mmlu", "contains", "regex", "json_schema", "math"],
+    ids=["choice-arc", "choice-mmlu", "choice-json", "choice-bars", "choice-columns", "contains", "regex", "json_schema", "math"],
 )  # fmt: skip
 def test_graders_by_name(
     tmp_path: Path, reward: str, row: Mapping[str, Any], right: Sequence[str], wrong: Sequence[str]
@@ -224,8 +227,19 @@ def test_graders_by_name(
         (
             "choice",
             {"question": "q", "choices": ["a"], "answer": "Z"},
-            r"'answer' names none of the options \(A\)",
+            r"'answer' names none of the options \('Z' of \{'A': 'a'\}\)",
         ),
+        (
+            "choice",
+            {"question": "q", "answer": "A"},
+            "there are no options: neither a list in choices",
+        ),
+        (
+            "exact",
+            {"question": "q", "tests": ["assert f(1)"]},
+            "for rows with tests: --reward code",
+        ),
+        ("math", {"question": "q", "answer": "hello world"}, "no single formula"),
         ("regex", {"question": "q", "answer": r"(a)\1"}, "no regular expression that RE2 takes"),
         ("json_schema", {"question": "q", "answer": {"type": "nonsense"}}, "holds no JSON schema"),
         ("math", {"question": "q", "answer": "?"}, "no single formula that math-verify reads"),
