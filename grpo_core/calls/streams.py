@@ -11,8 +11,9 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
+from grpo_core.calls.call import current_call
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import OutputError
 
@@ -32,7 +33,7 @@ class PrintableStream(io.TextIOBase):
     Like its base class, it reports that it is not a terminal, so that libraries neither colour
     their text nor draw progress bars. Text that is written in pieces is made printable piece by
     piece. A carriage return at the end of a piece is held back, because a newline may follow in
-    the next piece.
+    the next piece. What is written during a call is kept with the call's output, too.
 
     Args:
         beneath: the stream that gets the printable text.
@@ -48,7 +49,14 @@ class PrintableStream(io.TextIOBase):
         self._holds_return = pending.endswith("\r")
         complete = pending.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
         self.beneath.write(printable(complete))
+        if complete and (output := current_call().output) is not None:
+            output.write(complete, seen=True)
         return len(text)
+
+    @property
+    def buffer(self) -> io.BufferedIOBase:
+        """Return a stream for bytes, which are written as text; bytes beyond UTF-8 are escaped."""
+        return _Bytes(self)
 
     def flush(self) -> None:
         """Flush the stream beneath, unless it is closed."""
@@ -72,6 +80,23 @@ class PrintableStream(io.TextIOBase):
     def errors(self) -> str | None:  # type: ignore[override]
         """Return how the stream beneath handles characters that its encoding lacks."""
         return self.beneath.errors
+
+
+class _Bytes(io.BufferedIOBase):
+    """Writes bytes as text to another stream."""
+
+    def __init__(self, stream: PrintableStream) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        self._stream.write(bytes(data).decode(errors="backslashreplace"))
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def writable(self) -> bool:
+        return True
 
 
 def beneath(stream: IO[str]) -> TextIO:

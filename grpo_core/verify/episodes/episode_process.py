@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.calls.call import Call, current_call
@@ -326,5 +327,5 @@ def _marked(reply: Reply, clock: Call) -> Reply:
     match reply.value:
         case {"verdict": dict(fields)} if not clock.cacheable:
             value = {"verdict": {**fields, "cacheable": False}}
-            return Reply(value, reply.error, reply.memory_mb)
+            return replace(reply, value=value)
     return reply

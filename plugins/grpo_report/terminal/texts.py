@@ -96,6 +96,9 @@ def _attempt(rollout: Mapping[str, Any]) -> Iterator[str]:
     for name, part in verdict["rewards"].items():
         paid = f"{number(part['value'])} × {number(part['weight'])}"
         yield _line(f"   {name}: {paid}  {part['note']}".rstrip())
+    if output := verdict.get("output"):
+        yield "[printed by the verifier]"
+        yield _text(output)
     for message in rollout.get("messages") or ():
         if message["role"] != "assistant":
             yield _line(f"[{message['role']}]")
