@@ -12,7 +12,12 @@ from itertools import groupby
 from statistics import fmean
 
 from grpo_core import Rollout, Verdict
-from grpo_core.api.figures import Sampled, scored_verdicts
+from grpo_core.api.figures import (
+    Sampled,
+    advice_where_solved,
+    advice_without_success,
+    scored_verdicts,
+)
 from grpo_core.figures.statistics import (
     expected_differing,
     expected_mixed,
@@ -70,7 +75,9 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> ProbeReport:
     )
     judged_levels = [level for level in levels if level.pass_rate is not None]
     if not judged_levels:
-        return ProbeReport(levels, False, levels[0].reason if levels else "nothing was sampled")
+        if not levels:
+            return ProbeReport(levels, False, "nothing was sampled")
+        return ProbeReport(levels, False, levels[0].reason, levels[0].advice)
     trainable = [level for level in judged_levels if level.trainable]
     best = min(
         trainable or judged_levels,
@@ -81,16 +88,16 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> ProbeReport:
             levels,
             True,
             f"at level {best.level:g} {best.reason}",
-            best.level,
-            best.group_size,
-            best.max_new_tokens,
+            level=best.level,
+            group_size=best.group_size,
+            max_new_tokens=best.max_new_tokens,
         )
     where = (
         f"at level {best.level:g}"
         if len(levels) == 1
         else f"at no probed level; at level {best.level:g}, which is nearest,"
     )
-    return ProbeReport(levels, False, f"{where} {best.reason}")
+    return ProbeReport(levels, False, f"{where} {best.reason}", best.advice)
 
 
 def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, ...]:
@@ -110,9 +117,9 @@ def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, .
 
 
 def assess_trainability(
-    judged: Sequence[Judged], terms: Terms, *, unscored: float
-) -> tuple[bool, str]:
-    """Return whether training can start from such attempts, and why.
+    judged: Sequence[Judged], terms: Terms, *, unscored: float, level: float, clipped: float
+) -> tuple[bool, str, str]:
+    """Return whether training can start from such attempts, why, and what may help if not.
 
     Where there is a best answer, differing partial rewards are not enough: a policy that never
     succeeds can only learn to raise the partial rewards. `open_ended` environments have no best
@@ -122,7 +129,11 @@ def assess_trainability(
         judged: The verdicts on each task.
         terms: The settings of the probe.
         unscored: The share of attempts that could not be judged.
+        level: The difficulty.
+        clipped: The share of attempts that were cut off.
     """
+    name = terms.environment
+    own_level = level if terms.has_levels else None
     pairs = [task for task in judged if len(task) > 1]
     passes = _share(any(verdict.passed for verdict in task) for task in judged)
     fails = _share(any(not verdict.passed for verdict in task) for task in judged)
@@ -132,31 +143,36 @@ def assess_trainability(
             False,
             f"{unscored:.0%} of the attempts could not be judged; a run stops above "
             f"{terms.max_error_rate:.0%}",
+            f"see why: `grpo env score {name} --answer FILE`",
         )
     if not pairs:
-        return False, "no task has two attempts that could be compared"
+        return False, "no task has two attempts that could be compared", "raise --samples"
     if not terms.open_ended and passes < MIN_TASK_SHARE:
         return (
             False,
             f"only {passes:.1%} of the tasks have an attempt that passes, so there is no success "
             "to learn from",
+            advice_without_success(name, model=terms.model, level=own_level, clipped=clipped),
         )
     if not terms.open_ended and fails < MIN_TASK_SHARE:
         return (
             False,
             f"only {fails:.1%} of the tasks have an attempt that fails, so there is nothing left "
             "to learn",
+            advice_where_solved(name, level=own_level),
         )
     if differ < MIN_TASK_SHARE:
         return (
             False,
             f"rewards differ within only {differ:.1%} of the groups, and equal rewards give no "
             "advantage",
+            f"try more --samples, and a reward that tells answers apart (`grpo env score {name} "
+            "--answer FILE` with a good and a bad one)",
         )
     success = (
         "" if terms.open_ended else f"{passes:.0%} of the tasks have an attempt that passes and "
     )
-    return True, f"{success}rewards differ within {differ:.0%} of the groups"
+    return True, f"{success}rewards differ within {differ:.0%} of the groups", ""
 
 
 def token_budget(lengths: Sequence[int], *, clipped: float, budget: int) -> int:
@@ -195,7 +211,9 @@ def _level_report(
     pairs = [task for task in judged if len(task) > 1]
     clipped = _share(rollout.finish == "length" for rollout in rollouts)
     unscored = 1 - len(verdicts) / len(rollouts)
-    trainable, reason = assess_trainability(judged, terms, unscored=unscored)
+    trainable, reason, advice = assess_trainability(
+        judged, terms, unscored=unscored, level=sampled.level, clipped=clipped
+    )
     return LevelReport(
         level=sampled.level,
         tasks=len(sampled.groups),
@@ -229,6 +247,7 @@ def _level_report(
         max_new_tokens=_suggested_budget(rollouts, clipped, terms.budget),
         trainable=trainable,
         reason=reason,
+        advice=advice,
     )
 
 
