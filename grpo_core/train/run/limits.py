@@ -27,7 +27,8 @@ class ErrorLimits:
         if not isinstance(event, BatchCollected | EvaluationEnded):
             return
         verdicts = [verdict for group in event.groups for verdict in group.verdicts]
-        if not self._has_begun and event.step <= isinstance(event, BatchCollected):
+        is_first = not self._has_begun and event.step <= isinstance(event, BatchCollected)
+        if is_first and self._verify.max_error_rate < 1:
             check_begin(verdicts, environments=self._environments)
         self._has_begun = True
         self._rate.add(verdicts)
