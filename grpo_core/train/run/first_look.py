@@ -54,10 +54,8 @@ class _Attempt:
             answer = self.verdict.answer
             notes = ["no answer found" if answer is None else f"answer: {answer}"]
         ending = " (cut off)" if self.rollout.finish == "length" else ""
-        return (
-            f"{cut(self.rollout.text, _TEXT)!r}{ending} got {self.verdict.total:.3f} "
-            f"({cut('; '.join(notes), _TEXT)!r})"
-        )
+        remark = cut(" ".join("; ".join(notes).split()), _TEXT)
+        return f"{cut(self.rollout.text, _TEXT)!r}{ending} got {self.verdict.total:.3f} ({remark})"
 
 
 class FirstLook:
