@@ -99,6 +99,28 @@ class _Bytes(io.BufferedIOBase):
         return True
 
 
+def prepare_streams(*, shared: bool) -> None:
+    """Prepare the standard streams of a worker process.
+
+    No text that is printed makes a verifier fail, as by half of a surrogate pair.
+
+    Args:
+        shared: whether the worker answers many requests at once: what is printed is then also kept
+            with the call during which it is.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        cast(io.TextIOWrapper, stream).reconfigure(errors="backslashreplace")
+    if shared:
+        sys.stdout, sys.stderr = map(PrintableStream, (sys.stdout, sys.stderr))
+
+
+def flush_streams() -> None:
+    """Flush the standard streams, whatever an environment has made of them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
 def beneath(stream: IO[str]) -> TextIO:
     """Return the stream that a PrintableStream writes to; any other stream is returned as it is."""
     while isinstance(stream, PrintableStream):

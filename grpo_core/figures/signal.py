@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from grpo_core.runs.lines import Kind, kind_of
-
 _MIXED = "/groups/mixed"
 """How the metric of the share of groups with different rewards ends, for one of several
 environments."""
@@ -74,7 +72,7 @@ class Signal:
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Look at a line of metrics.jsonl; those of evaluations and of `grpo sft` say nothing."""
-        if kind_of(line) is not Kind.STEP or "advantage/std" not in line:
+        if "advantage/std" not in line:
             return
         self._steps += 1
         self._is_silent = self._is_silent and not _is_positive(line["advantage/std"])

@@ -14,9 +14,7 @@ from grpo_core import Rollout, TaskKey, Verdict
 from grpo_core.calls.call import current_call, hearing
 from grpo_core.calls.output import KEPT, Output
 from grpo_core.calls.streams import PrintableStream
-from grpo_core.calls.wire import InvalidReplyError, parse_reply
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.protocol.executor import Answer
 from grpo_core.verify.engine import Verifier
 
 from .distributions import grpo, grpo_apart
@@ -165,17 +163,3 @@ def test_an_output_keeps_its_end_passes_it_on_and_says_what_it_leaves_out() -> N
     assert inner.text == f"... ({KEPT + 11:,} characters before this are left out)\n" + "x" * KEPT
     current_call().note("nobody hears this")
     assert current_call().output is None
-
-
-def test_verdicts_answers_and_replies_carry_the_output_and_bound_that_of_a_stranger() -> None:
-    verdict = Verdict({}, output="said")
-    assert Verdict.from_json(verdict.to_json()).output == "said"
-    assert "output" not in Verdict({}).to_json()
-    assert Answer.from_json(Answer("value", 1, output="said").to_json()).output == "said"
-    reply = {"id": "a", "value": 1, "memory_mb": 1.0}
-    assert (
-        len(parse_reply(json.dumps({**reply, "output": "x" * 10**6}).encode(), "a").output) < 10**4
-    )
-    assert parse_reply(json.dumps({**reply, "output": 7}).encode(), "a").output == ""
-    with pytest.raises(InvalidReplyError):
-        parse_reply(json.dumps({**reply, "other": 7}).encode(), "a")

@@ -14,6 +14,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_report.html.opened import OpenRun
 from grpo_report.terminal.texts import group_text, summary_text
 
+from ..commandline import words
 from . import flat
 from .flat import Failing, Flat, Open
 from .short_runs import grpo
@@ -22,62 +23,32 @@ from .trained import Heard, trained
 FILE = Path(flat.__file__)
 NOTE = "looked for a number; there is none"
 SMALL: Mapping[str, Any] = {
-    "steps": 2,
-    "prompts_per_step": 2,
-    "group_size": 2,
-    "eval.tasks": 4,
-    "checkpoint.every": 1,
-    "alarms.enabled": False,
-    "trainer.memory_check": "off",
-    "verify.isolation": "inline",
-}
+    "steps": 2, "prompts_per_step": 2, "group_size": 2, "eval.tasks": 4, "checkpoint.every": 1,
+    "alarms.enabled": False, "trainer.memory_check": "off", "verify.isolation": "inline",
+}  # fmt: skip
+ZEROS = f"""\
+all 4 held-out attempts before the first step at 'flat.py:Flat' got the same reward, -1.000, and none passed, so there is nothing to learn from yet:
+{NOTE}
+a right answer to the first: '
+easier level (--level, now 0.5)
+`grpo sft --env {FILE}:Flat --model
+denser reward
+a larger model"""
+ONES = f"""\
+got the same reward, 1.000, and all passed, so there is nothing left to learn:
+(answer: all)
+either it is solved, so take a harder level or environment (--level, now 0.5), or the verifier pays everything
+score a wrong answer (`grpo env score {FILE}:Flat --answer FILE`)"""
 KINDS = {
-    "zeros": (
-        {"pay": -1.0},
-        (
-            "all 4 held-out attempts before the first step at 'flat.py:Flat' got the same reward, -1.000, "
-            "and none passed, so there is nothing to learn from yet:",
-            NOTE,
-            "a right answer to the first: '",
-            "easier level (--level, now 0.5)",
-            f"`grpo sft --env {FILE}:Flat --model ",
-            "denser reward",
-            "a larger model",
-        ),
-        "and no attempt passed; try right answers first",
-    ),
-    "ones": (
-        {"pay": 1.0, "passed": "true"},
-        (
-            "got the same reward, 1.000, and all passed, so there is nothing left to learn:",
-            "(answer: all)",
-            "either it is solved, so take a harder level or environment (--level, now 0.5), or the verifier "
-            f"pays everything: score a wrong answer (`grpo env score {FILE}:Flat --answer FILE`)",
-        ),
-        "and every attempt passed; either it is solved",
-    ),
-}
+    "zeros": ("env.pay=-1", ZEROS.splitlines(), "and no attempt passed; try right answers first"),
+    "ones": ("env.pay=1 env.passed=true", ONES.splitlines(), "and every attempt passed; either it is solved"),
+}  # fmt: skip
 
 
-def command(tiny: Path, out: Path, name: str, **settings: Any) -> list[str]:
-    changes = {**SMALL, **{f"env.{key}": value for key, value in settings.items()}}
-    changes |= {"model.dtype": "float32", "verify.isolation": "auto"}
-    sets = [
-        f"--set={key}={json.dumps(value) if isinstance(value, bool) else value}"
-        for key, value in changes.items()
-    ]
-    return [
-        "run",
-        "--env",
-        f"{FILE}:{name}",
-        "--model",
-        str(tiny),
-        "--level",
-        "0.5",
-        "--out",
-        str(out),
-        *sets,
-    ]
+def command(tiny: Path, out: Path, name: str, changes: str = "") -> list[str]:
+    options = f"run --env {FILE}:{name} --model {tiny} --level 0.5 --out {out} --dtype float32"
+    sets = [f"{key}={value}" for key, value in SMALL.items() if key != "verify.isolation"]
+    return [*words(options), *(f"--set={text}" for text in (*sets, *words(changes)))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,16 +57,14 @@ def test_all_zeros_and_all_ones_are_said_after_the_first_evaluation_and_at_the_e
 ) -> None:
     pay, texts, conclusion = KINDS[kind]
     out = tmp_path / "run"
-    shown = grpo(*command(tiny_folder, out, "Flat", **pay)).output
+    shown = grpo(*command(tiny_folder, out, "Flat", pay)).output
     assert "DEBUG" not in shown
     begin, rest = shown.split("held-out after step 0", 1)[1].split("\nstep 1/2", 1)
     for text in texts:
         assert text in begin, begin
     assert begin.count(" got ") == 4  # the sentence, and three answers
     table, end = rest.split("95 % interval", 1)
-    missing = (
-        "no signal: in none of 2 steps did rewards differ within a group, so they taught nothing"
-    )
+    missing = "no signal: in none of 2 steps did rewards differ within a group, so they taught nothing"  # fmt: skip
     assert f"{missing}, {conclusion}" in end
     assert " nothing " not in table
     log = (out / "log.txt").read_text()

@@ -186,7 +186,7 @@ class SignalWatch:
         """Look at the metrics of a step; at the end, say what they lack."""
         match event:
             case StepEnded():
-                self.replay({"kind": Kind.STEP, **event.metrics})
+                self._signal.add(event.metrics)
             case RunEnded() if event.gains is not None and self._signal.remark:
                 self._journal.warn_again(self._signal.remark)
 

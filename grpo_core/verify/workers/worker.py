@@ -19,13 +19,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from io import FileIO, TextIOWrapper
+from io import FileIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.reaper import children_of
-from grpo_core.calls.streams import PrintableStream
+from grpo_core.calls.streams import flush_streams, prepare_streams
 from grpo_core.calls.wire import (
     MAX_REPLY_BYTES,
     decode,
@@ -67,8 +67,7 @@ def main() -> None:
         boot = json.loads(read_frame(requests.read))
         send = sender(replies)
         calls = HostCalls(send)
-        if boot.get("episodes"):  # what is printed is known to belong to one of many requests
-            sys.stdout, sys.stderr = map(PrintableStream, (sys.stdout, sys.stderr))
+        prepare_streams(shared=bool(boot.get("episodes")))
         services = borrowed_services(boot.get("services", {}), calls.call)
         try:
             env = build_environment(
@@ -181,9 +180,7 @@ def _send_reply(
 
     What was printed is on its way before the answer is.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # an environment may have put anything there
-            stream.flush()
+    flush_streams()
     memory_mb = resident_mb()
     body = make_reply(
         request["id"], memory_mb=memory_mb, value=value, error=error, kind=kind, **further
@@ -225,8 +222,6 @@ def _take_pipes() -> tuple[FileIO, FileIO]:
     os.dup2(empty_input, 0)
     os.dup2(2, 1)
     os.close(empty_input)
-    for stream in (sys.stdout, sys.stderr):  # no text that is printed makes a verifier fail
-        cast(TextIOWrapper, stream).reconfigure(errors="backslashreplace")
     return FileIO(requests, "rb"), FileIO(replies, "wb")
 
 

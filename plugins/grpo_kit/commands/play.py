@@ -253,11 +253,8 @@ class _Game:
         if verdict.scored:
             print_verdict(verdict)
         else:
-            print_text(
-                f"the answer could not be judged: {verdict.error}",
-                limit=MESSAGE_LIMIT,
-                fg=typer.colors.RED,
-            )
+            failure = f"the answer could not be judged: {verdict.error}"
+            print_text(failure, limit=MESSAGE_LIMIT, fg=typer.colors.RED)
             print_detail(verdict)
         remark("Answer again, or :next")
         await self._begin_attempt()

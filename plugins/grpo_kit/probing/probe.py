@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 
-from grpo_core import Rollout, Verdict
-from grpo_core.api.figures import (
-    Sampled,
-    advice_where_solved,
-    advice_without_success,
-    scored_verdicts,
-)
+from grpo_core import Rollout
+from grpo_core.api.figures import Sampled, scored_verdicts
 from grpo_core.figures.statistics import (
     expected_differing,
     expected_mixed,
@@ -25,18 +20,9 @@ from grpo_core.figures.statistics import (
     powers,
     quantile,
 )
-from grpo_core.protocol.ties import all_same
 from grpo_kit.probing.probe_report import Bin, LevelReport, ProbeReport, Quantiles, Terms
+from grpo_kit.probing.trainability import Judged, assess_trainability, rewards_differ, share
 
-Judged = Sequence[Verdict]
-"""The verdicts on the attempts at one task that could be judged."""
-
-MIN_TASK_SHARE = 0.05
-"""The least share of tasks with a pass, with a failure, and with attempts of different rewards.
-
-Below it, a level is untrainable: nearly every group would have no advantage, or an advantage for
-something other than success.
-"""
 MIN_MIXED_SHARE = 0.5
 """A group size is large enough if this share of groups is expected to hold passes and failures."""
 GROUP_SIZES = (4, 8, 16, 32, 64)
@@ -116,65 +102,6 @@ def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, .
     )
 
 
-def assess_trainability(
-    judged: Sequence[Judged], terms: Terms, *, unscored: float, level: float, clipped: float
-) -> tuple[bool, str, str]:
-    """Return whether training can start from such attempts, why, and what may help if not.
-
-    Where there is a best answer, differing partial rewards are not enough: a policy that never
-    succeeds can only learn to raise the partial rewards. `open_ended` environments have no best
-    answer, so there only differing rewards count.
-
-    Args:
-        judged: The verdicts on each task.
-        terms: The settings of the probe.
-        unscored: The share of attempts that could not be judged.
-        level: The difficulty.
-        clipped: The share of attempts that were cut off.
-    """
-    name = terms.environment
-    own_level = level if terms.has_levels else None
-    pairs = [task for task in judged if len(task) > 1]
-    passes = _share(any(verdict.passed for verdict in task) for task in judged)
-    fails = _share(any(not verdict.passed for verdict in task) for task in judged)
-    differ = _share(_rewards_differ(task) for task in pairs)
-    if unscored > terms.max_error_rate:
-        return (
-            False,
-            f"{unscored:.0%} of the attempts could not be judged; a run stops above "
-            f"{terms.max_error_rate:.0%}",
-            f"see why: `grpo env score {name} --answer FILE`",
-        )
-    if not pairs:
-        return False, "no task has two attempts that could be compared", "raise --samples"
-    if not terms.open_ended and passes < MIN_TASK_SHARE:
-        return (
-            False,
-            f"only {passes:.1%} of the tasks have an attempt that passes, so there is no success "
-            "to learn from",
-            advice_without_success(name, model=terms.model, level=own_level, clipped=clipped),
-        )
-    if not terms.open_ended and fails < MIN_TASK_SHARE:
-        return (
-            False,
-            f"only {fails:.1%} of the tasks have an attempt that fails, so there is nothing left "
-            "to learn",
-            advice_where_solved(name, level=own_level),
-        )
-    if differ < MIN_TASK_SHARE:
-        return (
-            False,
-            f"rewards differ within only {differ:.1%} of the groups, and equal rewards give no "
-            "advantage",
-            f"try more --samples, and a reward that tells answers apart (`grpo env score {name} "
-            "--answer FILE` with a good and a bad one)",
-        )
-    success = (
-        "" if terms.open_ended else f"{passes:.0%} of the tasks have an attempt that passes and "
-    )
-    return True, f"{success}rewards differ within {differ:.0%} of the groups", ""
-
-
 def token_budget(lengths: Sequence[int], *, clipped: float, budget: int) -> int:
     """Return the token budget that turns need.
 
@@ -209,7 +136,7 @@ def _level_report(
     judged = scored_verdicts(sampled.groups)
     verdicts = [verdict for task in judged for verdict in task]
     pairs = [task for task in judged if len(task) > 1]
-    clipped = _share(rollout.finish == "length" for rollout in rollouts)
+    clipped = share(rollout.finish == "length" for rollout in rollouts)
     unscored = 1 - len(verdicts) / len(rollouts)
     trainable, reason, advice = assess_trainability(
         judged, terms, unscored=unscored, level=sampled.level, clipped=clipped
@@ -226,10 +153,10 @@ def _level_report(
             k: fmean(pass_at(k, [v.passed for v in task]) for task in judged)
             for k in powers(min(map(len, judged), default=0))
         },
-        mixed_passed=_share(len({verdict.passed for verdict in task}) > 1 for task in pairs)
+        mixed_passed=share(len({verdict.passed for verdict in task}) > 1 for task in pairs)
         if pairs
         else None,
-        mixed_reward=_share(_rewards_differ(task) for task in pairs) if pairs else None,
+        mixed_reward=share(rewards_differ(task) for task in pairs) if pairs else None,
         histogram=_histogram([verdict.total for verdict in verdicts], bounds),
         parts={
             part: fmean(verdict.rewards[part].value for verdict in verdicts) for part in terms.parts
@@ -240,7 +167,7 @@ def _level_report(
             part: _histogram([v.rewards[part].value for v in verdicts], part_bounds[part])
             for part in terms.parts
         },
-        unparsed=_share(verdict.answer is None for verdict in verdicts) if verdicts else None,
+        unparsed=share(verdict.answer is None for verdict in verdicts) if verdicts else None,
         verify_seconds=_quantiles(sampled.seconds),
         tokens=_quantiles([rollout.sampled_tokens for rollout in rollouts]),
         group_size=_suggested_group_size(judged, terms) if trainable else None,
@@ -306,14 +233,3 @@ def _window_distance(rate: float, window: tuple[float, float]) -> tuple[float, f
     """Return the distance of a pass rate from the window, then from its middle."""
     low, high = window
     return max(low - rate, rate - high, 0.0), abs(rate - (low + high) / 2)
-
-
-def _rewards_differ(task: Judged) -> bool:
-    """Return whether the total rewards of a task differ."""
-    return not all_same([verdict.total for verdict in task])
-
-
-def _share(values: Iterator[bool]) -> float:
-    """Return the share of true values, 0 without values."""
-    flags = list(values)
-    return sum(flags) / len(flags) if flags else 0.0
