@@ -94,22 +94,27 @@ class Signal:
         silent = [name for name, differed in self._differed.items() if not differed]
         return f"no signal from {' and '.join(silent)}" if silent else ""
 
-    @property
-    def remark(self) -> str:
-        """Return a sentence about `missing` and what may help; "" if nothing is missing."""
+    def remark(self, *, environment: str = "ENV", model: str = "MODEL") -> str:
+        """Return a sentence about `missing` and what may help; "" if nothing is missing.
+
+        Args:
+            environment: how the command line names the environment.
+            model: how it names the model.
+        """
         if not self.missing:
             return ""
         text = (
-            f"{self.missing}: in none of {self._steps} steps did rewards differ within a group, "
-            "so they taught nothing"
+            f"{self.missing}: in {self._steps} step{'s' if self._steps > 1 else ''} rewards never "
+            "differed within a group, so they taught nothing"
         )
         if not self._is_silent or not self._pass_rates:
             return text
         if max(self._pass_rates) == 0:
-            return f"{text}, and no attempt passed; {advice_without_success()}"
+            advice = advice_without_success(environment, model=model)
+            return f"{text}, and no attempt passed; {advice}"
         if min(self._pass_rates) == 1:
-            return f"{text}, and every attempt passed; {advice_where_solved()}"
-        return f"{text}; {advice_where_same()}"
+            return f"{text}, and every attempt passed; {advice_where_solved(environment)}"
+        return f"{text}; {advice_where_same(environment)}"
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

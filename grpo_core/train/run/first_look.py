@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from grpo_core.config.config import RunConfig
 from grpo_core.figures.signal import (
     Signal,
     advice_where_same,
@@ -179,16 +180,19 @@ class FirstLook:
 class SignalWatch:
     """Warns, as a listener, at the end of a run in which no rewards differed within a group."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, config: RunConfig, journal: Journal) -> None:
         self._journal, self._signal = journal, Signal()
+        members = list(config.members())
+        environment = shlex.quote(members[0]) if len(members) == 1 else "ENV"
+        self._names = {"environment": environment, "model": shlex.quote(config.model.name)}
 
     def on(self, event: Event) -> None:
         """Look at the metrics of a step; at the end, say what they lack."""
         match event:
             case StepEnded():
                 self._signal.add(event.metrics)
-            case RunEnded() if event.gains is not None and self._signal.remark:
-                self._journal.warn_again(self._signal.remark)
+            case RunEnded() if event.gains is not None and self._signal.missing:
+                self._journal.warn_again(self._signal.remark(**self._names))
 
     def replay(self, line: Mapping[str, Any]) -> str:
         """Look at a line of the log of a run that resumes."""

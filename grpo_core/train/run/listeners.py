@@ -167,7 +167,7 @@ def list_listeners(
         "unscored": journal,
         "display": observer,
         "first look": FirstLook(actor, journal, warms_up=config.method == "sft"),
-        "signal": SignalWatch(journal),
+        "signal": SignalWatch(config, journal),
     }
     judging = {
         "warnings": Watch(

@@ -93,7 +93,7 @@ class OpenRun:
             "name": self.name,
             "finished": self.folder.finished,
             "planned": self.config.get("steps"),
-            "signal": {"missing": signal.missing, "remark": signal.remark},
+            "signal": {"missing": signal.missing, "remark": signal.remark()},
             "config": self.config,
             "cards": self._cards(),
             "warnings": warnings,
