@@ -21,7 +21,7 @@ from io import FileIO
 from typing import Self, cast
 
 from grpo_core.calls import reaper
-from grpo_core.calls.output import KEPT, shortened
+from grpo_core.calls.output import KEPT, MARKS, shortened, unmarked
 
 PARENT_PID = reaper.PARENT_PID
 """This argument of a command is replaced by the process id of the child's parent."""
@@ -109,7 +109,20 @@ class Child:
     @property
     def last_words(self) -> str:
         """Return the end of what it wrote to stderr."""
-        return self._errors.text.strip()
+        text = self._errors.text
+        for mark in MARKS:
+            text = text.replace(mark, "")
+        return text.strip()
+
+    def unmarked_since(self, position: int) -> tuple[str, int]:
+        """Return what it has written outside of marks, and how many bytes it has written in all.
+
+        Args:
+            position: how many bytes at the beginning do not count.
+        """
+        self._errors.settle()
+        text, written = self._errors.after(position)
+        return unmarked(text).strip("\r\n"), written
 
     def said(self) -> str:
         """Return the end of what it has written to stderr until now, and how much is left out."""
@@ -188,11 +201,16 @@ class _Tail:
     @property
     def text(self) -> str:
         """Return the bytes as text; those that are not UTF-8 become escapes."""
+        return self.after(0)[0]
+
+    def after(self, position: int) -> tuple[str, int]:
+        """Return what is kept of the text after so many bytes, and how many bytes there were."""
         with self._lock:
-            data = bytes(self.data)
-        if self.left_out:  # what is left of a character that was cut in two
+            data, start = bytes(self.data), self.left_out
+        data, written = data[max(0, position - start) :], start + len(data)
+        if start > position:  # the rest of a character that was cut in two
             data = data.lstrip(_CONTINUATIONS)
-        return data.decode(errors="backslashreplace")
+        return data.decode(errors="backslashreplace"), written
 
     def settle(self) -> None:
         """Read what is in the pipe now: what was written before the present moment."""

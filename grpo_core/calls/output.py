@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 KEPT = 4000
 """How many characters, or bytes of a process, are kept of what is printed during one verdict."""
+MARKS = ("\x0e", "\x0f")
+"""Characters around what a process prints that answers many requests, and knows for which one."""
+_MARKED = re.compile(rf"(^[^{MARKS[0]}]*{MARKS[1]})|{MARKS[0]}[^{MARKS[1]}]*({MARKS[1]}|$)")
 
 
 class Output:
@@ -49,6 +53,11 @@ class Output:
         """Return what was written; if that was much, its end, and how much is left out."""
         with self._lock:
             return shortened(self._end.strip("\n"), self._left_out, "characters")
+
+
+def unmarked(text: str) -> str:
+    """Return the parts of a text that have no marks around them; its beginning may be missing."""
+    return _MARKED.sub("", text)
 
 
 def shortened(end: str, left_out: int, unit: str) -> str:

@@ -75,6 +75,8 @@ class WorkerProcess:
         self._pipes = _Pipes(self._child.stdin, self._child.stdout)
         self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
         self._end_lock = threading.Lock()
+        self._position = 0
+        """How many bytes of its output `unmarked` has read."""
         self.pid = self._child.pid
         """The id of the child process: on Linux the reaper's, elsewhere the worker's."""
 
@@ -124,6 +126,11 @@ class WorkerProcess:
                 return read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
             except ValueError as error:
                 raise InvalidReplyError(str(error)) from None
+
+    def unmarked(self) -> str:
+        """Return what was printed since the last call without marks, by whomever it was."""
+        text, self._position = self._child.unmarked_since(self._position)
+        return text
 
     def end(self, *, politely: bool = False) -> None:
         """Kill the process and its children, reap it, and remove its folder.

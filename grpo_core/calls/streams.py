@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import IO, Any, TextIO, cast
 
 from grpo_core.calls.call import current_call
+from grpo_core.calls.output import MARKS
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import OutputError
 
@@ -37,10 +38,12 @@ class PrintableStream(io.TextIOBase):
 
     Args:
         beneath: the stream that gets the printable text.
+        marks: what it gets before and after a text that is also kept with a call.
     """
 
-    def __init__(self, beneath: TextIO) -> None:
+    def __init__(self, beneath: TextIO, marks: tuple[str, str] = ("", "")) -> None:
         self.beneath = beneath
+        self._marks = marks
         self._holds_return = False
 
     def write(self, text: str) -> int:
@@ -48,8 +51,10 @@ class PrintableStream(io.TextIOBase):
         pending = "\r" * self._holds_return + text
         self._holds_return = pending.endswith("\r")
         complete = pending.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
-        self.beneath.write(printable(complete))
-        if complete and (output := current_call().output) is not None:
+        output = current_call().output
+        before, after = ("", "") if output is None or not complete else self._marks
+        self.beneath.write(f"{before}{printable(complete)}{after}")
+        if output is not None:
             output.write(complete, seen=True)
         return len(text)
 
@@ -111,7 +116,9 @@ def prepare_streams(*, shared: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         cast(io.TextIOWrapper, stream).reconfigure(errors="backslashreplace")
     if shared:
-        sys.stdout, sys.stderr = map(PrintableStream, (sys.stdout, sys.stderr))
+        sys.stdout, sys.stderr = (
+            PrintableStream(stream, MARKS) for stream in (sys.stdout, sys.stderr)
+        )
 
 
 def flush_streams() -> None:

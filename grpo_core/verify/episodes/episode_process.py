@@ -163,6 +163,9 @@ class EpisodeProcess:
             del self._pending[name]
             if pending.reply.done():
                 pending.reply.exception()  # so that asyncio does not report one that nobody met
+        stray = self._process.unmarked()
+        if stray and not boots:
+            reply = replace(reply, output="\n".join(filter(None, (reply.output, _STRAY, stray))))
         return _marked(reply, pending.clock)
 
     async def end(self, reason: str = "the verifier is closed", *, politely: bool = False) -> None:
@@ -316,6 +319,7 @@ class EpisodeProcess:
                 pending.reply.set_exception(WorkerLostError(self._lost.result()))
 
 
+_STRAY = "(by threads or child processes of this worker, perhaps those of another attempt:)"
 _BLOCKED = (
     "its event loop is blocked; an episode has to await, and to run code that blocks by "
     "asyncio.to_thread"
