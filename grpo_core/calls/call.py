@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from grpo_core.calls.output import Output
+
 
 class Call:
     """Tracks the time that one call may take, and whether its result may be cached.
@@ -30,6 +32,8 @@ class Call:
         self.restart()
         self.verifies: bool = outer is not None and outer.verifies
         """Whether a verdict is asked for: the policy has spoken its last word."""
+        self.output: Output | None = None if outer is None else outer.output
+        """Keeps what is printed during the call; None where nobody asks for it."""
         self.cacheable = True
         """Whether the result may be cached: no service has called `keep_out_of_caches`."""
 
@@ -51,6 +55,11 @@ class Call:
         self.cacheable = False
         if self._outer is not None:
             self._outer.keep_out_of_caches()
+
+    def note(self, text: str) -> None:
+        """Keep a text with the verdict that is asked for, such as the reply of a judge model."""
+        if self.output is not None:
+            self.output.write_lines(text)
 
     def left(self) -> float:
         """Return the seconds that are left; negative once the time limit has passed."""
@@ -93,6 +102,19 @@ class Call:
             yield
         finally:
             _CURRENT.reset(token)
+
+
+@contextlib.contextmanager
+def hearing(output: Output | None = None) -> Iterator[Output]:
+    """Keep what an environment prints inside a `with` block.
+
+    Args:
+        output: where it is kept; None: in a new one, and in that of the call around.
+    """
+    call = Call(math.inf, current_call())
+    call.output = Output(call.output) if output is None else output
+    with call.current():
+        yield call.output
 
 
 class SharedCall(Call):

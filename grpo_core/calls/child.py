@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,13 +21,14 @@ from io import FileIO
 from typing import Self, cast
 
 from grpo_core.calls import reaper
+from grpo_core.calls.output import KEPT, MARKS, shortened, unmarked
 
 PARENT_PID = reaper.PARENT_PID
 """This argument of a command is replaced by the process id of the child's parent."""
 MAX_OUTPUT_BYTES = 64_000_000
 """How much of a child's standard output is kept; one that writes more has failed."""
-_TAIL_BYTES = 2000
-"""How much of the end of a child's stderr is kept."""
+_TAIL_BYTES = KEPT - 300
+"""How much of the end of a child's stderr is kept; a remark about what is left out fits in, too."""
 _REAP_SECONDS = 5.0
 """How long to wait for the end of a process that was killed."""
 _PIPES_SECONDS = 2.0
@@ -37,6 +39,10 @@ _ROUND_SECONDS = 0.01
 """The pause after each of these rounds."""
 _CHUNK_BYTES = 65_536
 """How much output is read at once."""
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+"""The bytes of UTF-8 that go on with a character."""
+_PIPE_CHUNKS = 16
+"""How many chunks are read at most to empty a pipe: those of the largest that Linux makes."""
 _FLOOD_PAUSE_SECONDS = 0.005
 """The pause after a full chunk, so that a child with much output uses little of our time."""
 _SUPERVISED = sys.platform == "linux"
@@ -103,11 +109,29 @@ class Child:
     @property
     def last_words(self) -> str:
         """Return the end of what it wrote to stderr."""
-        return bytes(self._errors.data).decode(errors="replace").strip()
+        text = self._errors.text
+        for mark in MARKS:
+            text = text.replace(mark, "")
+        return text.strip()
+
+    def unmarked_since(self, position: int) -> tuple[str, int]:
+        """Return what it has written outside of marks, and how many bytes it has written in all.
+
+        Args:
+            position: how many bytes at the beginning do not count.
+        """
+        self._errors.settle()
+        text, written = self._errors.after(position)
+        return unmarked(text).strip("\r\n"), written
+
+    def said(self) -> str:
+        """Return the end of what it has written to stderr until now, and how much is left out."""
+        self._errors.settle()
+        return shortened(self._errors.text.strip("\r\n"), self._errors.left_out, "bytes")
 
     def forget_last_words(self) -> None:
         """Forget what it has written to stderr so far."""
-        self._errors.data.clear()
+        self._errors.forget()
 
     def communicate(self, request: bytes = b"", *, seconds: float) -> Ending:
         """Send `request`, wait for the end of the process, and kill what is left of it.
@@ -158,28 +182,73 @@ class Child:
 
 
 class _Tail:
-    """Reads a pipe to its end in a thread, and keeps the last bytes in `data`."""
+    """Reads a pipe to its end in a thread, and keeps the last bytes in `data`.
+
+    Attributes:
+        left_out: how many bytes before them are not kept.
+    """
 
     def __init__(self, pipe: FileIO, limit: int) -> None:
         self.data = bytearray()
-        self._limit = limit
-        self._thread = threading.Thread(
-            target=self._read, args=(pipe,), name="grpo child output", daemon=True
-        )
+        self.left_out = 0
+        self._pipe, self._limit = pipe, limit
+        self._lock = threading.Lock()
+        """Held while bytes are read and kept, so that none is on its way in another thread."""
+        os.set_blocking(pipe.fileno(), False)
+        self._thread = threading.Thread(target=self._read, name="grpo child output", daemon=True)
         self._thread.start()
+
+    @property
+    def text(self) -> str:
+        """Return the bytes as text; those that are not UTF-8 become escapes."""
+        return self.after(0)[0]
+
+    def after(self, position: int) -> tuple[str, int]:
+        """Return what is kept of the text after so many bytes, and how many bytes there were."""
+        with self._lock:
+            data, start = bytes(self.data), self.left_out
+        data, written = data[max(0, position - start) :], start + len(data)
+        if start > position:  # the rest of a character that was cut in two
+            data = data.lstrip(_CONTINUATIONS)
+        return data.decode(errors="backslashreplace"), written
+
+    def settle(self) -> None:
+        """Read what is in the pipe now: what was written before the present moment."""
+        for _ in range(_PIPE_CHUNKS):
+            if not self._take():
+                return
+
+    def forget(self) -> None:
+        """Forget everything that was written before the present moment."""
+        self.settle()
+        with self._lock:
+            self.data.clear()
+            self.left_out = 0
 
     def join(self, seconds: float) -> bool:
         """Wait for the end of the pipe, for at most `seconds`; return whether it was reached."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _read(self, pipe: FileIO) -> None:
-        with pipe:
-            while chunk := pipe.read(_CHUNK_BYTES):
-                self.data += chunk
-                del self.data[: -self._limit]
-                if len(chunk) == _CHUNK_BYTES:  # the pipe was full: let the child wait
-                    time.sleep(_FLOOD_PAUSE_SECONDS)
+    def _read(self) -> None:
+        readable = select.poll()
+        readable.register(self._pipe, select.POLLIN)
+        while readable.poll() and (count := self._take()) != 0:
+            if count == _CHUNK_BYTES:  # the pipe was full: let the child wait
+                time.sleep(_FLOOD_PAUSE_SECONDS)
+        with self._lock:
+            self._pipe.close()
+
+    def _take(self) -> int | None:
+        """Read one chunk; return its length: None if there is none now, 0 at the end."""
+        with self._lock:
+            if self._pipe.closed or (chunk := self._pipe.read(_CHUNK_BYTES)) is None:
+                return None
+            self.data += chunk
+            surplus = max(0, len(self.data) - self._limit)
+            del self.data[:surplus]
+            self.left_out += surplus
+            return len(chunk)
 
 
 def signal_name(number: int) -> str:

@@ -14,6 +14,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,11 @@ from grpo_core.calls.wire import (
 
 _COMMAND = (
     *(sys.executable, "-P", "-X", "faulthandler"),
+    "-u",  # what is printed is not lost when the process is killed
     *("-m", "grpo_core.verify.workers.worker", PARENT_PID),
+)
+_AMONG_OTHERS = (
+    "(threads or processes that earlier calls left behind were running: some of this may be theirs)"
 )
 _CLOSE_SECONDS = 1.0
 """How long a worker may take to close its environment."""
@@ -70,6 +75,8 @@ class WorkerProcess:
         self._pipes = _Pipes(self._child.stdin, self._child.stdout)
         self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
         self._end_lock = threading.Lock()
+        self._position = 0
+        """How many bytes of its output `unmarked` has read."""
         self.pid = self._child.pid
         """The id of the child process: on Linux the reaper's, elsewhere the worker's."""
 
@@ -81,6 +88,8 @@ class WorkerProcess:
     def ask(self, message: Mapping[str, Any]) -> Reply:
         """Send `message` and wait for the reply; calling `end` at the deadline ends the wait.
 
+        The reply holds what the worker and its children have printed since the message was sent.
+
         Raises:
             InvalidReplyError: the worker sent something that is not a reply to this message.
             OSError, EOFError: the process has ended.
@@ -89,7 +98,11 @@ class WorkerProcess:
         self._child.forget_last_words()
         request_id = secrets.token_hex(16)  # which no worker can guess
         self.send(json.dumps({**message, "id": request_id}).encode())
-        return parse_reply(self.receive(), request_id)
+        reply = parse_reply(self.receive(), request_id)
+        output = self._child.said()
+        if output and reply.among_others:
+            output = f"{_AMONG_OTHERS}\n{output}"
+        return replace(reply, output=output)
 
     def send(self, body: bytes) -> None:
         """Send one message, and wait until the worker's pipe has taken it.
@@ -113,6 +126,11 @@ class WorkerProcess:
                 return read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
             except ValueError as error:
                 raise InvalidReplyError(str(error)) from None
+
+    def unmarked(self) -> str:
+        """Return what was printed since the last call without marks, by whomever it was."""
+        text, self._position = self._child.unmarked_since(self._position)
+        return text
 
     def end(self, *, politely: bool = False) -> None:
         """Kill the process and its children, reap it, and remove its folder.

@@ -72,13 +72,13 @@ def main() -> None:
 
 def kill_children(parent: int) -> None:
     """Kill the children of a process; if it is a subreaper, it becomes the parent of theirs."""
-    for child in _children(parent):
+    for child in children_of(parent):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
 
 
-def _children(parent: int) -> list[int]:
-    """Return the ids of the children of a process that has one thread."""
+def children_of(parent: int) -> list[int]:
+    """Return the ids of the children of a process's first thread."""
     with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
         return [int(child) for child in file.read().split()]
     children = []  # the kernel was built without the file above

@@ -6,7 +6,8 @@ prepared in advance. A reply is an object with the id of its request, either a `
 
     {"id": "5f0c...", "value": ..., "memory_mb": 61.5}
 
-Beside an error stands its `kind` if an answer may be blamed for it.
+Beside an error stands its `kind` if an answer may be blamed for it. `output` is what the code of
+the environment printed, as far as the worker knows that it belongs to this request.
 
 A worker runs untrusted code, so it may send anything; the trainer validates what it gets.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.calls.isolation import clip
+from grpo_core.calls.output import KEPT
 from grpo_core.protocol.types import Message, Role, Rollout, Segment, Task, ToolCall, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
@@ -29,6 +31,8 @@ _MAX_MEMORY_MB = 1e12
 """A larger number in a reply is refused."""
 _MAX_KIND = 100
 """The most characters of an error's kind."""
+_MAX_OUTPUT = 2 * KEPT
+"""The most characters that are read of what was printed."""
 _HEADER_BYTES = 8
 _TOKEN_FIELDS = ("token_ids", "trainable", "positions")
 """The fields of a Rollout or a Segment that have one entry per token and are sent to a worker."""
@@ -206,6 +210,10 @@ class Reply:
     """The memory that the worker uses."""
     kind: str = ""
     """The kind of the error, if an answer may be blamed for it."""
+    output: str = ""
+    """What the environment's code printed meanwhile."""
+    among_others: bool = False
+    """Whether threads or processes were running meanwhile that earlier requests had left behind."""
 
 
 def make_reply(
@@ -215,8 +223,9 @@ def make_reply(
     value: Any = None,
     error: str | None = None,
     kind: str = "",
+    **further: Any,
 ) -> bytes:
-    """Return the encoded reply to a request.
+    """Return the encoded reply to a request; `further` are fields of `Reply` with their values.
 
     Raises:
         TypeError, ValueError: `value` cannot be written as JSON.
@@ -224,7 +233,7 @@ def make_reply(
     outcome = {"value": value} if error is None else {"error": clip(error)}
     if error is not None and kind:
         outcome["kind"] = kind
-    reply = {"id": request_id, **outcome, "memory_mb": memory_mb}
+    reply = {"id": request_id, **outcome, "memory_mb": memory_mb, **further}
     try:
         return json.dumps(reply, allow_nan=False).encode("ascii")
     except RecursionError:
@@ -265,7 +274,7 @@ def reply_from(reply: Mapping[str, Any], request_id: str) -> Reply:
     """Return the reply whose fields a worker has sent; as `parse_reply`."""
     if reply.get("id") != request_id:
         raise InvalidReplyError("it does not have the id of the request, so it answers another one")
-    outcome_keys = reply.keys() - {"id", "memory_mb"}
+    outcome_keys = reply.keys() - {"id", "memory_mb", "output", "among_others"}
     if outcome_keys not in ({"value"}, {"error"}, {"error", "kind"}):
         names = clip(", ".join(sorted(outcome_keys)), 200) or "neither"
         raise InvalidReplyError(f"it must have either `value` or `error`, and has {names}")
@@ -283,6 +292,8 @@ def reply_from(reply: Mapping[str, Any], request_id: str) -> Reply:
         None if error is None else clip(error),
         float(memory_mb),
         clip(kind, _MAX_KIND),
+        output[-_MAX_OUTPUT:] if isinstance(output := reply.get("output"), str) else "",
+        reply.get("among_others") is True,
     )
 
 

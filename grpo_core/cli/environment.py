@@ -211,3 +211,15 @@ def print_verdict(verdict: Verdict) -> None:
         f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}",
         limit=MESSAGE_LIMIT,
     )
+    if not verdict.passed:
+        print_detail(verdict)
+
+
+def print_detail(verdict: Verdict) -> None:
+    """Print the verifier's further data, such as what a program wrote; texts keep their lines."""
+    for name, value in verdict.detail.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if text:
+            text = text.rstrip("\n")
+            shown = f"{name}\n{text}" if "\n" in text else f"{name:<20} {text}"
+            print_text(shown, limit=MESSAGE_LIMIT)

@@ -19,6 +19,8 @@ from typing import Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand
 
+from grpo_core.calls.call import hearing
+from grpo_core.calls.output import Output
 from grpo_core.calls.printable import printable, printable_json
 from grpo_core.calls.streams import beneath, writing_output
 from grpo_core.protocol.errors import ConfigError, OutputError
@@ -129,6 +131,22 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:
     """Redirect stdout to stderr, because what an environment prints is not part of the result."""
     return contextlib.redirect_stdout(sys.stderr)
+
+
+@contextlib.contextmanager
+def environment_output() -> Iterator[None]:
+    """Print to stderr what an environment prints, also that of its worker processes and judges.
+
+    What is printed in this process appears at once, all else at the end of the `with` block.
+    """
+    output = Output(unseen_only=True)
+    try:
+        with prints_to_stderr(), hearing(output):
+            yield
+    finally:
+        if output.text:
+            _write("[printed by the environment]", "", error=True, style={"dim": True})
+            _write("", printable(output.text), error=True, style={})
 
 
 def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:

@@ -140,11 +140,18 @@ class Answer:
     """What went wrong, for the user; of a deadline, what follows the sentence about it."""
     kind: str = ""
     """What was raised, if an answer may be blamed for it (`Environment.raises_at_answers`)."""
+    output: str = ""
+    """The end of what the environment's code printed meanwhile."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON data."""
-        kind = {"kind": self.kind} if self.kind else {}
-        return {"outcome": self.outcome, "value": self.value, "text": self.text, **kind}
+        further = {"kind": self.kind, "output": self.output}
+        return {
+            "outcome": self.outcome,
+            "value": self.value,
+            "text": self.text,
+            **{name: text for name, text in further.items() if text},
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Answer:

@@ -431,6 +431,11 @@ class Verdict:
     The engine sets it to False if a service reports that its answer rests on a suspicion or on how
     busy the machine was: the verdict counts in this step, and no cache keeps it.
     """
+    output: str = field(default="", compare=False)
+    """The end of what the verifier printed and logged, and of what its judges replied.
+
+    The engine sets it; nothing depends on it, and comparisons ignore it.
+    """
 
     def __post_init__(self) -> None:
         for name in ("rewards", "metrics", "detail"):
@@ -460,6 +465,7 @@ class Verdict:
             self.error,
             self.raised,
             self.cacheable,
+            self.output,
         )
 
     @classmethod
@@ -488,6 +494,7 @@ class Verdict:
             "detail": dict(self.detail),
             **({"raised": self.raised} if self.raised else {}),
             **({} if self.cacheable else {"cacheable": False}),
+            **({"output": self.output} if self.output else {}),
         }
 
     @classmethod

@@ -92,7 +92,12 @@ def without_texts(line: JsonObject) -> JsonObject:
         **{name: value for name, value in line.items() if name != "returned"},
         "messages": [],
         "texts_left_out": True,
-        "verdict": verdict | {"answer": None, "detail": {}, "rewards": rewards},
+        "verdict": {
+            **{name: value for name, value in verdict.items() if name != "output"},
+            "answer": None,
+            "detail": {},
+            "rewards": rewards,
+        },
     }
 
 

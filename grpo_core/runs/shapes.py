@@ -67,6 +67,7 @@ def _is_verdict(data: JsonObject) -> bool:
         and all(isinstance(value, _NUMBER) for pair in parts for value in pair)
         and all(isinstance(text, str) for text in notes)
         and all(isinstance(text, _OPTIONAL_TEXT) for text in (verdict.answer, verdict.error))
+        and _is_text(verdict.output)
         and all(isinstance(value, _OPTIONAL_NUMBER) for value in verdict.metrics.values())
         and isinstance(data.get("detail", {}), dict)
     )

@@ -22,6 +22,7 @@ from grpo_core.calls.api_client import check_connections
 from grpo_judge.grader import Grader
 from grpo_judge.llm_config import SUBJECT, LLMConfig, api_key, check, request_fields
 from grpo_judge.prompts import SCHEMA, messages
+from grpo_judge.replies import note_replies
 from grpo_judge.spent import COSTS, Spent
 from grpo_judge.unsayable import unsayable
 
@@ -73,7 +74,9 @@ class LLM:
         and that a text can make it take, is limited by this judge's own settings.
         """
         with current_call().stopped():
-            return await asyncio.gather(*map(self._judge_one, requests))
+            judgements = await asyncio.gather(*map(self._judge_one, requests))
+        note_replies(self.config.model, requests, judgements)
+        return judgements
 
     def fingerprint(self) -> str:
         """Return a digest of everything that a score depends on."""

@@ -17,6 +17,7 @@ import torch
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_core.engine.models.loading import loading_errors
+from grpo_judge.replies import note_replies
 from grpo_judge.unsayable import unsayable
 
 CHUNK_BYTES = 2**20
@@ -109,7 +110,11 @@ class FrozenJudge(ABC):
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         """Judge each request; one with a text that no tokenizer can take needs no model."""
-        return await self._frozen.run(lambda: judge_rest(requests, unsayable, self._judge_all))
+        judgements = await self._frozen.run(
+            lambda: judge_rest(requests, unsayable, self._judge_all)
+        )
+        note_replies(self.config.model, requests, judgements)
+        return judgements
 
     def fingerprint(self) -> str:
         """Return a digest of the model and of the settings that scores depend on."""

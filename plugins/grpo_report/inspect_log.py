@@ -85,6 +85,7 @@ def samples_of(group: JsonObject, model: str) -> Iterator[JsonObject]:
                 "finish": line["finish"],
                 "detail": verdict["detail"],
                 "metrics": verdict["metrics"],
+                **({"output": verdict["output"]} if verdict.get("output") else {}),
             },
             "error": None
             if verdict["error"] is None

@@ -20,6 +20,7 @@ ROWS = [
 ]
 REWARD = """
 def half(text, row):
+    print("saw", text)
     return 0.5 if str(row["n"]) in text else 0.0
 """
 
@@ -134,6 +135,7 @@ async def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
         tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
         ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
         assert [first.total, second.total] == [0.5, 0.0]
+        assert [first.output, second.output] == ["saw 7!", "saw 8"]
 
 
 @pytest.mark.parametrize(

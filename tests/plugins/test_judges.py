@@ -471,3 +471,53 @@ def test_an_environment_that_asks_a_judge_says_how_to_name_one() -> None:
     wrong = {"default": JudgeConfig(name="scorer", settings={"modle": "x"})}
     with pytest.raises(ConfigError, match=r"judges\.default\.settings\.modle.*did you mean"):
         Lender(PluginHost(), SandboxConfig(), wrong).services(Graded)
+
+
+JUDGED = """
+from grpo_core import Environment, Episode, JudgeRequest, Reward, Task, Verdict
+
+async def verdict(env, text):
+    (judgement,) = await env.services.judge().judge([JudgeRequest(text)])
+    return Verdict({"reward": Reward(judgement.score)})
+
+class Here(Environment):
+    needs = frozenset({"judge"})
+
+    def task(self, key):
+        return Task(key, "Say hello.", None)
+
+    async def averify(self, task, rollout):
+        return await verdict(self, rollout.text)
+
+class There(Here):
+    averify = Environment.averify
+
+    def episode(self, task):
+        return Match(self)
+
+class Match(Episode):
+    def __init__(self, env):
+        self.env = env
+
+    async def reply(self, messages):
+        return None
+
+    async def verdict(self, rollout):
+        return await verdict(self.env, rollout.text)
+"""
+
+
+@pytest.mark.parametrize("name", ["Here", "There"])
+def test_what_a_judge_replies_is_shown_and_kept_with_the_verdict(
+    name: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    (tmp_path / "judged.py").write_text(JUDGED)
+    (tmp_path / "answer").write_text("hello")
+    judge = {"name": "llm", "settings.model": "any", "settings.base_url": endpoint.url}
+    command = ["env", "score", f"{tmp_path / 'judged.py'}:{name}", "--json"]
+    command += ["--answer", str(tmp_path / "answer")]
+    command += [f"--set=judges.default.{key}={value}" for key, value in judge.items()]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["output"] == "the judge any: 0.7 so"
+    assert "the judge any: 0.7 so" in done.stderr

@@ -68,7 +68,13 @@ def add_hostile_groups(folder: RunFolder, *, step: int) -> None:
         Message("assistant", ODD),
     ]
     verdicts = [
-        verdict(1.0, answer=SCRIPT, note=SCRIPT, detail={"stderr": SCRIPT, SCRIPT: ODD}),
+        verdict(
+            1.0,
+            answer=SCRIPT,
+            note=SCRIPT,
+            detail={"stderr": SCRIPT, SCRIPT: ODD},
+            output=SCRIPT + ODD,
+        ),
         verdict(0.0, answer=SCRIPT, note=ODD, detail={"pictures": ["shown.png"]}),
         broken(SCRIPT),
         verdict(0.25, answer=ODD, detail={"pictures": ["../../secret.png"]}),

@@ -124,7 +124,11 @@ def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe
     assert level["mixed_reward"] == 1.0
     reason = "at level 0 only 0.0% of the tasks have an attempt that passes, so there is no success to learn from"
     assert found["reason"] == reason
-    assert probe("Partial", status=1).stdout.splitlines()[-1] == f"untrainable: {reason}"
+    *_, conclusion, advice = probe("Partial", status=1).stdout.splitlines()
+    assert conclusion == f"untrainable: {reason}"
+    assert advice == found["advice"]
+    for way in ("--max-new-tokens", "`grpo sft --env ", "denser reward", "larger model"):
+        assert way in advice
     refused = probe("Partial", "--level 1", status=2)
     assert "has no levels; remove --level" in refused.output
 

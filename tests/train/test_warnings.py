@@ -34,6 +34,10 @@ HEALTHY = {
 }
 SICK = {
     "constant reward": ({"reward/std": 0.0, "groups/mixed": 0.0}, "grpo env score"),
+    "constant success": (
+        {"reward/std": 0.0, "groups/mixed": 0.0, "pass_rate": 1.0},
+        "the verifier pays everything",
+    ),
     "dead groups": ({"groups/mixed": 0.0}, "level"),
     "clipped completions": ({"completion_length/clipped": 0.9}, "--max-new-tokens"),
     "KL explodes": ({"kl": 0.5}, "optimizer.lr"),

@@ -105,7 +105,7 @@ class Judging:
         """
         verifier = self._sources[attempt.task.key.env].verifier
         try:
-            if verifier.has_episodes and attempt.conversation is not None:
+            if attempt.conversation is not None:
                 return await attempt.conversation.verdict(attempt.rollout())
             return await verifier.judge(attempt.task, attempt.rollout())
         finally:

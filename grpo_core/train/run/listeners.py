@@ -16,6 +16,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, PluginError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
+from grpo_core.train.run.first_look import FirstLook, SignalWatch
 from grpo_core.train.run.journal import Journal, LogText
 from grpo_core.train.run.limits import ErrorLimits
 from grpo_core.train.run.method import Method
@@ -150,10 +151,11 @@ def list_listeners(
     """Return new listeners of a run in the order in which they hear of each event.
 
     The logs come first, so that everything that is told or decided is on the disk; the state that a
-    checkpoint stores is noted once they are written. The display follows, so that a warning stands
-    below the step that it is about. The listeners of plugins come next, alarms first: what they say
-    of a step stands above what its metrics show. Warnings, stop rules and the best weights look at
-    what the update made of it, and trackers show what all have done.
+    checkpoint stores is noted once they are written. What ends the run because nothing can be
+    judged says so once. The display follows, so that a warning stands below the step that it is
+    about. The listeners of plugins come next, alarms first: what they say of a step stands above
+    what its metrics show. Warnings, stop rules and the best weights look at what the update made of
+    it, and trackers show what all have done.
     """
     actor, config = method.actor, method.actor.config
     trained = actor.sources.trained
@@ -161,9 +163,11 @@ def list_listeners(
         "log": RunLog(actor, folder, lambda: method.updater.token_values),
         "saving": saving,
         "text": text,
+        "limits": ErrorLimits(config),
         "unscored": journal,
         "display": observer,
-        "limits": ErrorLimits(config),
+        "first look": FirstLook(actor, journal, warms_up=config.method == "sft"),
+        "signal": SignalWatch(config, journal),
     }
     judging = {
         "warnings": Watch(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from grpo_core.figures.signal import advice_where_solved
 from grpo_core.protocol.environment import Alarm
 from grpo_core.protocol.events import Event, StepEnded
 from grpo_core.runs.lines import Kind, kind_of
@@ -162,13 +163,22 @@ SIGNS: Sequence[Sign] = (
     Sign(
         "constant reward",
         "reward/std",
-        "0, for 10 steps",
+        "0 while not all pass, for 10 steps",
         10,
-        lambda h: h.now["reward/std"] == 0,
+        lambda h: h.now["reward/std"] == 0 and h.now["pass_rate"] != 1,
         "every attempt at every prompt got the same reward ({now[reward/mean]:.3f}) for 10 "
         "steps: either no answer is ever right, or the verifier cannot tell answers apart; try "
         "it with `grpo env score`, and an easier level, a warm start (`grpo sft`) or a denser "
         "reward",
+    ),
+    Sign(
+        "constant success",
+        "reward/std",
+        "0 while all pass, for 10 steps",
+        10,
+        lambda h: h.now["reward/std"] == 0 and h.now["pass_rate"] == 1,
+        "every attempt at every prompt passed, with the same reward ({now[reward/mean]:.3f}), for "
+        f"10 steps: {advice_where_solved()}",
     ),
     Sign(
         "dead groups",

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core.calls.call import Call, SharedCall
+from grpo_core.calls.call import Call, SharedCall, current_call
 from grpo_core.protocol.agent import AgentEnvironment
 from grpo_core.protocol.endpoint import (
     Access,
@@ -23,6 +23,7 @@ from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.verify.agents.agent_run import CUT_OFF, RETURNED
 from grpo_core.verify.episodes.conversation import Losses
+from grpo_core.verify.episodes.printed import Printed
 from grpo_core.verify.judge.judging import describe_failure
 from grpo_core.verify.workers.hosts import Host
 from grpo_core.verify.workers.pool import WorkerLostError
@@ -76,6 +77,7 @@ class AgentConversation:
         self._env, self._task, self._host = env, task, host
         self.endpoint = endpoint
         self._retries, self._start_seconds, self._judge = retries, start_seconds, judge
+        self._printed = Printed()
 
     def without_retries(self) -> AgentConversation:
         """Return the same with an agent that is not started again where it fails."""
@@ -99,7 +101,7 @@ class AgentConversation:
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         """Judge the attempt."""
-        return await self._judge(self._task, rollout)
+        return self._printed.before(await self._judge(self._task, rollout))
 
     async def close(self) -> None:
         """Do nothing: `run` leaves nothing open."""
@@ -116,7 +118,8 @@ class AgentConversation:
         failures, losses, failure = 0, Losses(), ""
         while failures <= self._retries:
             try:
-                return await self._run_once(admit, alone=losses.alone)
+                with self._printed.kept():
+                    return await self._run_once(admit, alone=losses.alone)
             except WorkerLostError as error:
                 failure = self._described(error)
                 if not losses.allow_another():
@@ -130,6 +133,7 @@ class AgentConversation:
     async def _run_once(self, admit: Admit, *, alone: bool) -> AgentResult:
         name, clock, seconds = secrets.token_hex(16), SharedCall(), self._env.agent_seconds
         host, task = self._host, self._task
+        clock.output = current_call().output
         try:
             await host.call("open", task, seconds=self._start_seconds, episode=name, alone=alone)
             async with admit(clock) as access:

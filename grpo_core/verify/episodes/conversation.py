@@ -16,6 +16,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.verify.episodes.printed import Printed
 from grpo_core.verify.judge.checks import check_opening, check_reply
 from grpo_core.verify.judge.judging import Ask, ReplayError, describe_failure
 from grpo_core.verify.workers.hosts import Host
@@ -99,6 +100,7 @@ class PlainConversation:
             judge: judges the attempt; None where nobody asks for a verdict.
         """
         self._replies, self._task, self._judge = replies, task, judge
+        self._printed = Printed()
 
     async def open(self) -> Sequence[Message]:
         """Return nothing: the prompt is all that the environment says first."""
@@ -106,12 +108,13 @@ class PlainConversation:
 
     async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the environment's reply; see `Conversation.reply`."""
-        return await self._replies.reply(self._task, messages)
+        with self._printed.kept():
+            return await self._replies.reply(self._task, messages)
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         """Judge the attempt."""
         assert self._judge is not None, "this conversation has no judge"
-        return await self._judge(self._task, rollout)
+        return self._printed.before(await self._judge(self._task, rollout))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -236,7 +239,7 @@ class EpisodeConversation:
         self._env, self._task, self._fresh, self._judge = env, task, fresh, judge
         self._retries, self._seconds = retries, seconds
         self._episode: LiveEpisode | None = None
-        self._losses = Losses()
+        self._losses, self._printed = Losses(), Printed()
         self._failure = ""
         """Why there is no open episode."""
 
@@ -267,7 +270,7 @@ class EpisodeConversation:
             ways.append(
                 lambda task, rollout: replayed(self._env, task, self._fresh, rollout, self._losses)
             )
-        return await self._judge(self._task, rollout, ways)
+        return self._printed.before(await self._judge(self._task, rollout, ways))
 
     async def close(self) -> None:
         """Close the episode, if one is open."""
@@ -296,7 +299,8 @@ class EpisodeConversation:
         failures, again = 0, True
         while again:
             try:
-                return await attempt()
+                with self._printed.kept():
+                    return await attempt()
             except WorkerLostError as error:  # and nothing is left to close
                 self._failure, self._episode = describe_failure(error, op, self._seconds), None
                 again = may_repeat and self._losses.allow_another()

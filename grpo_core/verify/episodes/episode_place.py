@@ -99,8 +99,8 @@ class EpisodePlace:
         if reply.memory_mb > self._settings.worker_memory_mb:
             worker.retiring = True
         if reply.error is not None:
-            return Answer("raised", text=reply.error)
-        return Answer("value", reply.value)
+            return Answer("raised", text=reply.error, output=reply.output)
+        return Answer("value", reply.value, output=reply.output)
 
     async def close(self) -> None:
         """End the workers with their episodes."""

@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from grpo_core.calls.call import Call, current_call
@@ -162,6 +163,9 @@ class EpisodeProcess:
             del self._pending[name]
             if pending.reply.done():
                 pending.reply.exception()  # so that asyncio does not report one that nobody met
+        stray = self._process.unmarked()
+        if stray and not boots:
+            reply = replace(reply, output="\n".join(filter(None, (reply.output, _STRAY, stray))))
         return _marked(reply, pending.clock)
 
     async def end(self, reason: str = "the verifier is closed", *, politely: bool = False) -> None:
@@ -315,6 +319,7 @@ class EpisodeProcess:
                 pending.reply.set_exception(WorkerLostError(self._lost.result()))
 
 
+_STRAY = "(by threads or child processes of this worker, perhaps those of another attempt:)"
 _BLOCKED = (
     "its event loop is blocked; an episode has to await, and to run code that blocks by "
     "asyncio.to_thread"
@@ -326,5 +331,5 @@ def _marked(reply: Reply, clock: Call) -> Reply:
     match reply.value:
         case {"verdict": dict(fields)} if not clock.cacheable:
             value = {"verdict": {**fields, "cacheable": False}}
-            return Reply(value, reply.error, reply.memory_mb)
+            return replace(reply, value=value)
     return reply

@@ -20,7 +20,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from grpo_core.calls.call import hearing
 from grpo_core.calls.deadline import describe
+from grpo_core.calls.output import Output
 from grpo_core.calls.service_wire import unpack_error
 from grpo_core.calls.wire import (
     MAX_REPLY_BYTES,
@@ -163,14 +165,17 @@ class EpisodeServer:
         name, value, error = request["id"], None, None
         self._send(json.dumps({"id": name, "started": True}).encode())
         _REQUEST.set((name, request["session"]))
+        output = Output()
         try:
-            value = await self._value(request)
+            with hearing(output):
+                value = await self._value(request)
         except asyncio.CancelledError as cancelled:
             error = str(cancelled) or "it was cancelled by its own code"
         except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
             error = str(raised) if isinstance(raised, BrokenContractError) else describe(raised)
         del self._running[name]
-        reply = functools.partial(make_reply, name, memory_mb=self._memory_mb())
+        said = {"output": output.text} if output.text else {}
+        reply = functools.partial(make_reply, name, memory_mb=self._memory_mb(), **said)
         try:
             body = reply(value=value, error=error)
             if len(body) > MAX_REPLY_BYTES:

@@ -152,9 +152,10 @@ def check_verdict(
         raise BrokenContractError(
             f"the verifier returned {_describe_type(verdict)}; it must return a Verdict"
         )
+    output = verdict.output if isinstance(verdict.output, str) else ""
     if verdict.error is not None:
         error, detail = clip(str(verdict.error)), _json_copy_or(verdict.detail, {})
-        return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
+        return replace(verdict, error=error, rewards={}, metrics={}, detail=detail, output=output)
     if set(verdict.rewards) != set(env.parts):
         raise BrokenContractError(
             f"the verdict has the parts {sorted(map(str, verdict.rewards))}, `parts` declares "
@@ -179,6 +180,7 @@ def check_verdict(
             for name, value in verdict.metrics.items()
         },
         detail=detail,
+        output=output,
     )
     low, high = env.reward_range
     if not low - _TOLERANCE <= checked.total <= high + _TOLERANCE:

@@ -64,6 +64,27 @@ class ErrorRate:
         )
 
 
+def check_begin(verdicts: Sequence[Verdict], *, environments: Sequence[str]) -> None:
+    """Check that any of the first rollouts of a run could be judged.
+
+    Args:
+        verdicts: all their verdicts.
+        environments: their environments, as the command line names them.
+
+    Raises:
+        RunStoppedError: none could; the message lists the most common reasons.
+    """
+    errors = [verdict.error for verdict in verdicts if verdict.error is not None]
+    if not errors or len(errors) < len(verdicts):
+        return
+    raise RunStoppedError(
+        f"none of the first {len(errors)} attempts at {' and '.join(environments)} could be "
+        "judged, so the run does not begin; fix the verifier, or what it needs, and try it with "
+        f"`grpo env score {environments[0]} --answer FILE`. The most common "
+        f"reasons:{_most_common(errors)}"
+    )
+
+
 def check_raised(step: int, verdicts: Sequence[Verdict], *, stop_above: float) -> None:
     """Check how many answers of a step got the floor because the verifier raises at them.
 

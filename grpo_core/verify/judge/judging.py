@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_core.calls.call import current_call
+from grpo_core.calls.call import current_call, hearing
 from grpo_core.calls.deadline import DeadlineError, Slots, describe, within
 from grpo_core.calls.isolation import clip
+from grpo_core.calls.output import Output
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.environment import Environment
@@ -113,20 +114,26 @@ class RolloutJudging:
         the verdict is the floor.
         """
         verdict: Verdict | None = None
+        output = Output(current_call().output)
         for ask in (ask for ask in ways for _ in range(1 + self._retries)):
             self._stats.retried += verdict is not None
+            if verdict is not None and output.text:
+                output.write_lines("(the verifier is asked again)")
             try:
-                verdict = check_verdict(await ask(task, rollout), self._env, rollout)
+                with hearing(output):
+                    answer = await ask(task, rollout)
+                verdict = check_verdict(answer, self._env, rollout)
             except Exception as error:  # noqa: BLE001 - environments raise what they like
                 verdict = await self._failed(task, rollout, error)
             if verdict.scored:
                 break
         assert verdict is not None, "there is a way to ask"
-        return verdict
+        return replace(verdict, output=output.text)
 
     async def _failed(self, task: Task[Any], rollout: Rollout, error: Exception) -> Verdict:
         """Return the verdict for an exception of the verifier: the floor, or an error."""
-        floor = None if self._blame is None else await self._blame(task, rollout, error)
+        with hearing(Output()):  # what is printed at other answers says nothing of this one
+            floor = None if self._blame is None else await self._blame(task, rollout, error)
         if floor is not None:
             return floor
         op = "verdict" if self._env.rung() == "episode" else "verify"
@@ -197,6 +204,21 @@ class GroupJudging:
 
         There is always one verdict for each rollout of each group.
         """
+        with hearing() as output:
+            verdicts_PG = await self._checked_verdicts(groups)
+        text, count = output.text, sum(len(group.rollouts) for group in groups)
+        if text and count > 1:
+            text = (
+                f"(printed while {count} attempts were judged together, and kept with the first of "
+                f"each group)\n{text}"
+            )
+        return [
+            [replace(verdict, output=text if n == 0 else "") for n, verdict in enumerate(verdicts)]
+            for verdicts in verdicts_PG
+        ]
+
+    async def _checked_verdicts(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of `_call_verify_batch`, without what was printed."""
         seconds = self._seconds * len(groups)
         try:
             results: Any = await within(self._judge_groups(groups), seconds)

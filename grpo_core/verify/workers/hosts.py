@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from grpo_core.calls.call import current_call
 from grpo_core.calls.deadline import DeadlineError
 from grpo_core.calls.namespace import find_bubblewrap
 from grpo_core.calls.wire import decode, encode, prompt_digest
@@ -77,6 +78,7 @@ class PlaceHost:
 
     async def _ask(self, request: Request, seconds: float) -> Any:
         answer = await self._place.ask(request, seconds=seconds)
+        current_call().note(answer.output)
         if answer.outcome == "deadline":
             raise DeadlineError(answer.text)
         if answer.outcome == "lost":

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from grpo_core.calls.call import hearing
 from grpo_core.calls.deadline import DeadlineError, describe, in_thread
 from grpo_core.calls.wire import decode, encode
 from grpo_core.config.settings import JudgeConfig, SandboxConfig, VerifyConfig
@@ -82,8 +83,8 @@ class WorkerPlace:
         except WorkerLostError as error:
             return Answer("lost", text=str(error))
         if reply.error is not None:
-            return Answer("raised", text=reply.error, kind=reply.kind)
-        return Answer("value", reply.value)
+            return Answer("raised", text=reply.error, kind=reply.kind, output=reply.output)
+        return Answer("value", reply.value, output=reply.output)
 
     async def close(self) -> None:
         """End the workers."""
@@ -159,16 +160,9 @@ class InlinePlace:
     async def ask(self, request: Request, *, seconds: float) -> Answer:
         """Return the answer of the environment; see `Place.ask`."""
         assert self._env is not None, "open() comes first"
-        try:
-            return Answer("value", await self._value(self._env, request, seconds))
-        except DeadlineError as error:
-            return Answer("deadline", text=str(error))
-        except WorkerLostError as error:
-            return Answer("lost", text=str(error))
-        except BrokenContractError as error:
-            return Answer("raised", text=str(error))
-        except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return Answer("raised", text=describe(error))
+        with hearing() as output:
+            answer = await self._answer(self._env, request, seconds)
+        return replace(answer, output=output.text)
 
     async def close(self) -> None:
         """Close the environment with its episodes, and its services."""
@@ -177,6 +171,18 @@ class InlinePlace:
                 await self._host.close()
         finally:
             await self._built.close()
+
+    async def _answer(self, env: Environment[Any], request: Request, seconds: float) -> Answer:
+        try:
+            return Answer("value", await self._value(env, request, seconds))
+        except DeadlineError as error:
+            return Answer("deadline", text=str(error))
+        except WorkerLostError as error:
+            return Answer("lost", text=str(error))
+        except BrokenContractError as error:
+            return Answer("raised", text=str(error))
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return Answer("raised", text=describe(error))
 
     async def _value(self, env: Environment[Any], request: Request, seconds: float) -> Any:
         """Return the checked result of a request, as JSON data."""

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import FileIO
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.calls.deadline import describe
+from grpo_core.calls.reaper import children_of
+from grpo_core.calls.streams import flush_streams, prepare_streams
 from grpo_core.calls.wire import (
     MAX_REPLY_BYTES,
     decode,
@@ -64,6 +67,7 @@ def main() -> None:
         boot = json.loads(read_frame(requests.read))
         send = sender(replies)
         calls = HostCalls(send)
+        prepare_streams(shared=bool(boot.get("episodes")))
         services = borrowed_services(boot.get("services", {}), calls.call)
         try:
             env = build_environment(
@@ -105,6 +109,7 @@ def _serve(
 
         def answer(request: Mapping[str, Any] = request) -> None:
             faulthandler.dump_traceback_later(request["seconds"] * _DUMP_FRACTION)
+            others = {"among_others": True} if _has_others() else {}
             value, error, kind = None, None, ""
             try:
                 value = _run_method(env, derive_task, request, loop)
@@ -113,7 +118,7 @@ def _serve(
                 kind = kind_of(raised) if request["op"] == "verify" else ""
             faulthandler.cancel_dump_traceback_later()
             try:
-                _send_reply(replies, request, value=value, error=error, kind=kind)
+                _send_reply(replies, request, value=value, error=error, kind=kind, **others)
             except (TypeError, ValueError) as sending_error:
                 error = f"{request['op']}() returned what cannot be sent: {sending_error}"
                 _send_reply(replies, request, error=error)
@@ -169,9 +174,17 @@ def _send_reply(
     value: Any = None,
     error: str | None = None,
     kind: str = "",
+    **further: Any,
 ) -> None:
-    """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
-    body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error, kind=kind)
+    """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing.
+
+    What was printed is on its way before the answer is.
+    """
+    flush_streams()
+    memory_mb = resident_mb()
+    body = make_reply(
+        request["id"], memory_mb=memory_mb, value=value, error=error, kind=kind, **further
+    )
     write_frame(replies.write, body, limit=MAX_REPLY_BYTES)
 
 
@@ -210,6 +223,29 @@ def _take_pipes() -> tuple[FileIO, FileIO]:
     os.dup2(2, 1)
     os.close(empty_input)
     return FileIO(requests, "rb"), FileIO(replies, "wb")
+
+
+def _has_others() -> bool:
+    """Return whether threads or processes are running besides the one that answers requests.
+
+    Children of the parent are processes that a child of this one has left behind.
+    """
+    if threading.active_count() > 1:
+        return True
+    if sys.platform != "linux":
+        return False
+    own, parent = os.getpid(), os.getppid()
+    children = {*children_of(own), *children_of(parent)} - {own}
+    return not all(map(_has_ended, children))
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a process is gone, or only waits for its parent to notice that it ended."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 def die_with_parent(parent: int) -> None:

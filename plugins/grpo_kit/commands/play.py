@@ -33,6 +33,7 @@ from grpo_core.cli.environment import (
     SplitOption,
     message_text,
     open_task,
+    print_detail,
     print_prompt,
     print_reference,
     print_tools,
@@ -42,9 +43,9 @@ from grpo_core.cli.environment import (
 from grpo_core.cli.output import (
     INTERRUPTED,
     MESSAGE_LIMIT,
+    environment_output,
     print_line,
     print_text,
-    prints_to_stderr,
     remark,
 )
 
@@ -77,7 +78,7 @@ def play(
     Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) a summary
     of the attempts is printed.
     """
-    with prints_to_stderr():
+    with environment_output():
         sources, key = open_task(name, settings or [], split, index, seed, level)
     game, status = _Game(sources, key), 0
     # asyncio's own handler would cancel the running task at the first Ctrl-C, which has no effect
@@ -143,13 +144,13 @@ class _Game:
 
     async def _present(self, key: TaskKey) -> None:
         """Make a task the current one and print its prompt."""
-        with prints_to_stderr():
+        with environment_output():
             (task,) = await self.sources.tasks([key])
         await self._end_attempt()
         self.key, self.task = key, task
         print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
-        with prints_to_stderr():
+        with environment_output():
             tools = described_tools(self.sources[key.env].env)
         print_tools(tools)
         await self._begin_attempt()
@@ -163,7 +164,7 @@ class _Game:
             max_turns += 1  # the agent hears the last turn, too; one that asks again is refused
         transcript = Transcript(max_turns, conversation)
         self.transcript = transcript
-        with prints_to_stderr():
+        with environment_output():
             opening = await transcript.open()
         if transcript.error:
             remark(transcript.error)
@@ -185,7 +186,7 @@ class _Game:
         """Close the conversation of the current attempt, if there is one."""
         transcript, self.transcript = self.transcript, None
         if transcript is not None and transcript.conversation is not None:
-            with prints_to_stderr():
+            with environment_output():
                 await transcript.conversation.close()
 
     async def _run_command(self, entry: str) -> None:
@@ -197,7 +198,7 @@ class _Game:
             elif command == ":level" and len(arguments) == 1:
                 await self._present(replace(self.key, level=self._parse_level(arguments[0])))
             elif command == ":reference" and not arguments:
-                with prints_to_stderr():
+                with environment_output():
                     (answer,) = await self.sources.references([self.task])
                 print_reference(answer)
             elif command == ":help" and not arguments:
@@ -236,7 +237,7 @@ class _Game:
         assert transcript.conversation is not None
         if not transcript.error:
             transcript.add_turn(Message.turn(text))
-        with prints_to_stderr():
+        with environment_output():
             reply = await transcript.next_reply()
         if reply is not None:
             transcript.messages += reply
@@ -245,18 +246,16 @@ class _Game:
         if transcript.error:
             remark(transcript.error)
         rollout = Rollout(tuple(transcript.messages), transcript.finish, error=transcript.error)
-        with prints_to_stderr():
+        with environment_output():
             verdict = await transcript.conversation.verdict(rollout)
         await self._end_attempt()
         self.verdicts.append(verdict)
         if verdict.scored:
             print_verdict(verdict)
         else:
-            print_text(
-                f"the answer could not be judged: {verdict.error}",
-                limit=MESSAGE_LIMIT,
-                fg=typer.colors.RED,
-            )
+            failure = f"the answer could not be judged: {verdict.error}"
+            print_text(failure, limit=MESSAGE_LIMIT, fg=typer.colors.RED)
+            print_detail(verdict)
         remark("Answer again, or :next")
         await self._begin_attempt()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -187,6 +188,9 @@ def _report(
     terms = Terms(
         parts=tuple(source.env.parts),
         budget=budget,
+        environment=shlex.quote(next(iter(config.members()))),
+        model=shlex.quote(config.model.name),
+        has_levels=source.env.levels,
         open_ended=source.env.open_ended,
         window=(config.curriculum.low, config.curriculum.high),
         max_error_rate=config.verify.max_error_rate,

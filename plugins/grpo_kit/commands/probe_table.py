@@ -60,6 +60,8 @@ def _print_conclusion(report: ProbeReport) -> None:
         )
     conclusion, colour = ("trainable", "green") if report.trainable else ("untrainable", "red")
     print_line(f": {report.reason}", lead=conclusion, bold=True, fg=colour)
+    if report.advice:
+        print_line(report.advice, limit=MESSAGE_LIMIT)
 
 
 def _cells(level: LevelReport) -> Iterator[tuple[tuple[str, str], str]]:

@@ -21,10 +21,11 @@ from grpo_core.cli.environment import (
     Settings,
     SplitOption,
     open_task,
+    print_detail,
     print_verdict,
 )
 from grpo_core.cli.options import AsJson
-from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
+from grpo_core.cli.output import environment_output, fail, print_json, remark
 from grpo_core.config.user_files import decode_text, user_text
 from grpo_kit.commands.recorded_answers import is_turn, read_dialogue, read_recorded
 
@@ -77,7 +78,7 @@ def score(
     judged.
     """
     text = _read_answer(answer)
-    with prints_to_stderr():
+    with environment_output():
         sources, key = open_task(name, settings or [], split, index, seed, level)
         verdict = asyncio.run(_score(sources, key, draw=draw, text=text))
         paths = (
@@ -94,6 +95,8 @@ def score(
             else "this environment draws no picture of this answer"
         )
     if not verdict.scored:
+        if not as_json:
+            print_detail(verdict)
         fail(f"the answer could not be judged: {verdict.error}", status=1)
 
 

@@ -23,7 +23,7 @@ from grpo_core.cli.environment import (
     print_tools,
 )
 from grpo_core.cli.options import AsJson
-from grpo_core.cli.output import print_json, prints_to_stderr
+from grpo_core.cli.output import environment_output, print_json
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def show(
     settings: Settings = None,
 ) -> None:
     """Print the prompt of one task, and the tools that the policy may call."""
-    with prints_to_stderr():
+    with environment_output():
         sources, key = open_task(name, settings or [], split, index, seed, level)
         tools = described_tools(sources[key.env].env)
         task, answer = asyncio.run(_make_task(sources, key, reference=reference))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 
-from grpo_core import Rollout, Verdict
+from grpo_core import Rollout
 from grpo_core.api.figures import Sampled, scored_verdicts
 from grpo_core.figures.statistics import (
     expected_differing,
@@ -20,18 +20,9 @@ from grpo_core.figures.statistics import (
     powers,
     quantile,
 )
-from grpo_core.protocol.ties import all_same
 from grpo_kit.probing.probe_report import Bin, LevelReport, ProbeReport, Quantiles, Terms
+from grpo_kit.probing.trainability import Judged, assess_trainability, rewards_differ, share
 
-Judged = Sequence[Verdict]
-"""The verdicts on the attempts at one task that could be judged."""
-
-MIN_TASK_SHARE = 0.05
-"""The least share of tasks with a pass, with a failure, and with attempts of different rewards.
-
-Below it, a level is untrainable: nearly every group would have no advantage, or an advantage for
-something other than success.
-"""
 MIN_MIXED_SHARE = 0.5
 """A group size is large enough if this share of groups is expected to hold passes and failures."""
 GROUP_SIZES = (4, 8, 16, 32, 64)
@@ -70,7 +61,9 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> ProbeReport:
     )
     judged_levels = [level for level in levels if level.pass_rate is not None]
     if not judged_levels:
-        return ProbeReport(levels, False, levels[0].reason if levels else "nothing was sampled")
+        if not levels:
+            return ProbeReport(levels, False, "nothing was sampled")
+        return ProbeReport(levels, False, levels[0].reason, levels[0].advice)
     trainable = [level for level in judged_levels if level.trainable]
     best = min(
         trainable or judged_levels,
@@ -81,16 +74,16 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> ProbeReport:
             levels,
             True,
             f"at level {best.level:g} {best.reason}",
-            best.level,
-            best.group_size,
-            best.max_new_tokens,
+            level=best.level,
+            group_size=best.group_size,
+            max_new_tokens=best.max_new_tokens,
         )
     where = (
         f"at level {best.level:g}"
         if len(levels) == 1
         else f"at no probed level; at level {best.level:g}, which is nearest,"
     )
-    return ProbeReport(levels, False, f"{where} {best.reason}")
+    return ProbeReport(levels, False, f"{where} {best.reason}", best.advice)
 
 
 def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, ...]:
@@ -107,56 +100,6 @@ def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, .
         for level in levels
         if level.clipped > MAX_HARMLESS_CLIPPED
     )
-
-
-def assess_trainability(
-    judged: Sequence[Judged], terms: Terms, *, unscored: float
-) -> tuple[bool, str]:
-    """Return whether training can start from such attempts, and why.
-
-    Where there is a best answer, differing partial rewards are not enough: a policy that never
-    succeeds can only learn to raise the partial rewards. `open_ended` environments have no best
-    answer, so there only differing rewards count.
-
-    Args:
-        judged: The verdicts on each task.
-        terms: The settings of the probe.
-        unscored: The share of attempts that could not be judged.
-    """
-    pairs = [task for task in judged if len(task) > 1]
-    passes = _share(any(verdict.passed for verdict in task) for task in judged)
-    fails = _share(any(not verdict.passed for verdict in task) for task in judged)
-    differ = _share(_rewards_differ(task) for task in pairs)
-    if unscored > terms.max_error_rate:
-        return (
-            False,
-            f"{unscored:.0%} of the attempts could not be judged; a run stops above "
-            f"{terms.max_error_rate:.0%}",
-        )
-    if not pairs:
-        return False, "no task has two attempts that could be compared"
-    if not terms.open_ended and passes < MIN_TASK_SHARE:
-        return (
-            False,
-            f"only {passes:.1%} of the tasks have an attempt that passes, so there is no success "
-            "to learn from",
-        )
-    if not terms.open_ended and fails < MIN_TASK_SHARE:
-        return (
-            False,
-            f"only {fails:.1%} of the tasks have an attempt that fails, so there is nothing left "
-            "to learn",
-        )
-    if differ < MIN_TASK_SHARE:
-        return (
-            False,
-            f"rewards differ within only {differ:.1%} of the groups, and equal rewards give no "
-            "advantage",
-        )
-    success = (
-        "" if terms.open_ended else f"{passes:.0%} of the tasks have an attempt that passes and "
-    )
-    return True, f"{success}rewards differ within {differ:.0%} of the groups"
 
 
 def token_budget(lengths: Sequence[int], *, clipped: float, budget: int) -> int:
@@ -193,9 +136,11 @@ def _level_report(
     judged = scored_verdicts(sampled.groups)
     verdicts = [verdict for task in judged for verdict in task]
     pairs = [task for task in judged if len(task) > 1]
-    clipped = _share(rollout.finish == "length" for rollout in rollouts)
+    clipped = share(rollout.finish == "length" for rollout in rollouts)
     unscored = 1 - len(verdicts) / len(rollouts)
-    trainable, reason = assess_trainability(judged, terms, unscored=unscored)
+    trainable, reason, advice = assess_trainability(
+        judged, terms, unscored=unscored, level=sampled.level, clipped=clipped
+    )
     return LevelReport(
         level=sampled.level,
         tasks=len(sampled.groups),
@@ -208,10 +153,10 @@ def _level_report(
             k: fmean(pass_at(k, [v.passed for v in task]) for task in judged)
             for k in powers(min(map(len, judged), default=0))
         },
-        mixed_passed=_share(len({verdict.passed for verdict in task}) > 1 for task in pairs)
+        mixed_passed=share(len({verdict.passed for verdict in task}) > 1 for task in pairs)
         if pairs
         else None,
-        mixed_reward=_share(_rewards_differ(task) for task in pairs) if pairs else None,
+        mixed_reward=share(rewards_differ(task) for task in pairs) if pairs else None,
         histogram=_histogram([verdict.total for verdict in verdicts], bounds),
         parts={
             part: fmean(verdict.rewards[part].value for verdict in verdicts) for part in terms.parts
@@ -222,13 +167,14 @@ def _level_report(
             part: _histogram([v.rewards[part].value for v in verdicts], part_bounds[part])
             for part in terms.parts
         },
-        unparsed=_share(verdict.answer is None for verdict in verdicts) if verdicts else None,
+        unparsed=share(verdict.answer is None for verdict in verdicts) if verdicts else None,
         verify_seconds=_quantiles(sampled.seconds),
         tokens=_quantiles([rollout.sampled_tokens for rollout in rollouts]),
         group_size=_suggested_group_size(judged, terms) if trainable else None,
         max_new_tokens=_suggested_budget(rollouts, clipped, terms.budget),
         trainable=trainable,
         reason=reason,
+        advice=advice,
     )
 
 
@@ -287,14 +233,3 @@ def _window_distance(rate: float, window: tuple[float, float]) -> tuple[float, f
     """Return the distance of a pass rate from the window, then from its middle."""
     low, high = window
     return max(low - rate, rate - high, 0.0), abs(rate - (low + high) / 2)
-
-
-def _rewards_differ(task: Judged) -> bool:
-    """Return whether the total rewards of a task differ."""
-    return not all_same([verdict.total for verdict in task])
-
-
-def _share(values: Iterator[bool]) -> float:
-    """Return the share of true values, 0 without values."""
-    flags = list(values)
-    return sum(flags) / len(flags) if flags else 0.0

@@ -19,6 +19,12 @@ class Terms:
     """Whether the environment has no best answer."""
     window: tuple[float, float] = (0.3, 0.7)
     """The lowest and the highest pass rate that suit training."""
+    environment: str = "ENV"
+    """How the command line names the environment, for advice."""
+    model: str = "MODEL"
+    """How it names the model."""
+    has_levels: bool = False
+    """Whether the environment has levels of difficulty."""
     max_error_rate: float = 0.2
     """The share of attempts that could not be judged above which a run stops."""
 
@@ -80,6 +86,8 @@ class LevelReport:
     trainable: bool
     reason: str
     """Why the level is trainable or not, in one clause."""
+    advice: str = ""
+    """What may help where it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,8 @@ class ProbeReport:
     """Whether any probed level is trainable."""
     reason: str
     """Why, in one sentence."""
+    advice: str = ""
+    """What may help where none is."""
     level: float | None = None
     """The trainable level whose pass rate suits training best; None if there is none."""
     group_size: int | None = None

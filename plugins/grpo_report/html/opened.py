@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError
+from grpo_core.api.figures import Signal
 from grpo_core.api.runs import (
     JsonObject,
     RunFolder,
@@ -85,10 +86,14 @@ class OpenRun:
 
     def _read_facts(self, revision: str) -> dict[str, Any]:
         log_lines, warnings = self._log()
+        signal = Signal()
+        for line in self.folder.metric_lines():
+            signal.add(line)
         return {
             "name": self.name,
             "finished": self.folder.finished,
             "planned": self.config.get("steps"),
+            "signal": {"missing": signal.missing, "remark": signal.remark()},
             "config": self.config,
             "cards": self._cards(),
             "warnings": warnings,

@@ -32,7 +32,8 @@ def summary_text(facts: Mapping[str, Any], steps: Columns, evaluations: Columns)
     """
     done = int((steps.get("step") or [0])[-1] or 0)
     state = "finished" if facts["finished"] else "not finished"
-    parts = [f"step {done} of {facts['planned']}, {state}"]
+    missing = facts["signal"]["missing"]
+    parts = [f"step {done} of {facts['planned']}, {missing + ', ' if missing else ''}{state}"]
     for name in ("eval/reward/mean", "eval/pass_rate"):
         values = [value for value in evaluations.get(name, []) if value is not None]
         if values:
@@ -96,6 +97,9 @@ def _attempt(rollout: Mapping[str, Any]) -> Iterator[str]:
     for name, part in verdict["rewards"].items():
         paid = f"{number(part['value'])} × {number(part['weight'])}"
         yield _line(f"   {name}: {paid}  {part['note']}".rstrip())
+    if output := verdict.get("output"):
+        yield "[printed by the verifier]"
+        yield _text(output)
     for message in rollout.get("messages") or ():
         if message["role"] != "assistant":
             yield _line(f"[{message['role']}]")

@@ -79,6 +79,7 @@ function pictures(shown) {
 
 function further(rollout, verdict, sought) {
   const entries = [
+    ["Printed by the verifier", verdict.output],
     ["Sandbox and details", verdict.detail],
     ["Metrics of the verdict", verdict.metrics],
     ["Returned by the agent", rollout.returned],
@@ -87,7 +88,7 @@ function further(rollout, verdict, sought) {
   return entries.map(([title, value]) =>
     el(
       "details",
-      { open: title.startsWith("Sandbox") },
+      { open: title.startsWith("Sandbox") || title.startsWith("Printed") },
       el("summary", {}, title),
       details(value, sought, title),
     ),

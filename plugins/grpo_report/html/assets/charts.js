@@ -37,8 +37,14 @@ function summaryOf(runs) {
           "Alarms",
           el("a", { href: address("forensics", { run: facts.id }) }, number(facts.alarms.length)),
         ),
-        tile("State", facts.finished ? "finished" : "not finished"),
+        tile(
+          "State",
+          [facts.signal.missing, facts.finished ? "finished" : "not finished"]
+            .filter(Boolean)
+            .join(", "),
+        ),
       ),
+      facts.signal.remark && el("p", { class: "hint", role: "note" }, facts.signal.remark),
     );
   });
 }
