@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from grpo_core.config.overrides import full_name
-from grpo_core.plugins.rows import SUFFIXES, names_rows, rows_environment
+from grpo_core.plugins.rows import SUFFIXES, names_rows
 from grpo_core.protocol.errors import ConfigError
-
-
-def settings_of_rows(file: str, settings: Sequence[str]) -> dict[str, Any]:
-    """Return the settings for a file of rows."""
-    given = [text.partition("=")[2] for text in settings if text.split("=")[0] == "env.reward"]
-    rewards = [name.strip(" \"'[]") for name in given[-1].split(",")] if given else []
-    path = str(Path(file).expanduser().absolute())
-    return {"environment": rows_environment(rewards), "env": {"path": path}}
 
 
 def with_rows(

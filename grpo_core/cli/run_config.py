@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_core.cli.rows import settings_of_rows
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import (
     build_config,
@@ -16,7 +15,6 @@ from grpo_core.config.overrides import (
     read_recipe,
 )
 from grpo_core.plugins.host import PluginHost
-from grpo_core.plugins.rows import names_rows
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.documents import refuse_no_document
 from grpo_core.runs.folder import RunFolder
@@ -57,7 +55,7 @@ def read_config(
     for name in recipes:
         recipe, file = _read_recipe(name)
         layers.append(Layer(_with_environments(recipe, envs) if envs else recipe, file, recipe))
-    own_layers = [environments(envs, settings), nested(options), *map(parse_setting, settings)]
+    own_layers = [environments(envs), nested(options), *map(parse_setting, settings)]
     layers += map(Layer, own_layers)
     if asks:
         return checked_config(layers, trust=trust)
@@ -106,7 +104,7 @@ def read_eval_config(
         ConfigError: the run is not finished or not trusted, or a setting is wrong.
     """
     _refuse_number_of_tasks(settings)
-    named, file = environments(envs, settings), Layer({})
+    named, file = environments(envs), Layer({})
     if run is not None:
         record = finished_run(run, "continue it, or name its checkpoints/best by --model").config()
         own = record["mixture"] or [record["environment"]]
@@ -199,24 +197,12 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
-def environments(names: Sequence[str], settings: Sequence[str] = ()) -> dict[str, Any]:
+def environments(names: Sequence[str]) -> dict[str, Any]:
     """Return the settings for the values of --env: one environment, or a mixture of equal shares.
 
-    A file of rows stands for the environment that makes tasks of them.
-
-    Args:
-        names: the values of --env.
-        settings: the values of --set, whose env.reward says which environment takes rows.
-
     Raises:
-        ConfigError: an environment is named twice, or rows in a mixture.
+        ConfigError: an environment is named twice.
     """
-    if rows := [name for name in names if names_rows(name)]:
-        if len(names) > 1:
-            raise ConfigError(
-                f"{rows[0]} holds rows, and they cannot be part of a mixture yet; name them alone"
-            )
-        return settings_of_rows(rows[0], settings)
     full_names = list(map(full_name, names))
     if repeated := [
         name for index, name in enumerate(names) if full_names[index] in full_names[:index]

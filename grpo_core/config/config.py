@@ -79,7 +79,7 @@ class RunConfig(settings.Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> RunConfig:
-        data_option = ", or --data FILE" if self.method == "sft" else ""
+        data_option = ", or --data FILE for rows of your own"
         _refuse(
             (
                 self.steps is not None and self.epochs is not None,

@@ -24,6 +24,7 @@ from grpo_core.config.modelcache import ALIASES
 from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
 from grpo_core.config.user_files import user_text
 from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.rows import take_rows
 from grpo_core.protocol.errors import ConfigError, UserError, did_you_mean
 from grpo_core.protocol.spec import names_file
 
@@ -57,6 +58,7 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
             earlier_advantage.pop("k", None)
         _merge(merged, normalized(layer))
     _make_judge_paths_absolute(merged)
+    take_rows(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:

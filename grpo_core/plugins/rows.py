@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, did_you_mean
@@ -16,6 +17,40 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 def names_rows(name: str) -> bool:
     """Return whether a name is that of a file of rows, or of a folder, and not an environment's."""
     return name.lower().endswith(SUFFIXES) or (os.sep in name and Path(name).expanduser().is_dir())
+
+
+def take_rows(settings: dict[str, Any]) -> None:
+    """Put the environment that makes tasks of rows where a file of rows is named, in place.
+
+    Args:
+        settings: those of a run, by section and name. If `environment` is a file of rows, it
+            becomes the environment that `env.reward` asks for, and the file its `env.path`.
+
+    Raises:
+        ConfigError: no installed environment pays by these rewards, or rows are in a mixture.
+    """
+    mixture = settings.get("mixture")
+    for name in mixture if isinstance(mixture, Mapping) else ():
+        if names_rows(str(name)):
+            raise ConfigError(
+                f"{name} holds rows, and they cannot be part of a mixture yet; name them alone"
+            )
+    file, env = settings.get("environment"), settings.get("env") or {}
+    if not isinstance(file, str) or not names_rows(file) or not isinstance(env, Mapping):
+        return
+    given = env.get("reward", ())
+    rewards = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+    rewards = [_absolute(name) if ".py:" in name else name for name in filter(None, rewards)]
+    settings["environment"] = rows_environment(rewards)
+    settings["env"] = {
+        **env,
+        "path": _absolute(file),
+        **({"reward": rewards} if rewards else {}),
+    }
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def rows_environment(rewards: Sequence[str], host: PluginHost | None = None) -> str:

@@ -41,8 +41,8 @@ def opened(
     """Open an environment as a run does: same workers, time limits, sandbox, judges and cache.
 
     Args:
-        env: the name of an installed environment, FILE.py:CLASS, or an environment of your own,
-            which is closed at the end as well.
+        env: the name of an installed environment, FILE.py:CLASS, a file of rows, or an environment
+            of your own, which is closed at the end as well.
         settings: settings of a run by section, such as {"env": {"shots": 2}, "level": 0.4}; used
             are env, weights, level, seed, verify, sandbox and judges.
         name: the name in task keys of an environment of your own; by default that of its class.

@@ -209,7 +209,7 @@ def _read_config(options: ProbeOptions) -> RunConfig:
     fixed = {"kl": {"beta": 0.0}, "eval": {"tasks": 0, "also": []}, "verify": {"cache": "off"}}
     return build_config(
         [
-            environments([options.name], options.settings or []),
+            environments([options.name]),
             nested(settings_of(options)),
             *map(parse_setting, options.settings or []),
             fixed,
