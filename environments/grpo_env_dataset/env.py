@@ -27,6 +27,14 @@ from grpo_env_dataset.options import listed, options_of
 from grpo_env_dataset.own_reward import OwnReward
 from grpo_env_dataset.rows import Row, has_field, plain_row, value_at
 
+_USUAL_FORMS = (
+    "<reasoning>\n...\n</reasoning>\n<answer>\n{}\n</answer>\n",
+    "<think>\n...\n</think>\n<answer>\n{}\n</answer>",
+    "\\boxed{{{}}}",
+    "#### {}",
+)
+"""Forms in which functions that were written for other trainers want an answer."""
+
 
 class Dataset(RowTasks):
     """Pays by graders that compare answers, and by functions of the user's own."""
@@ -115,9 +123,9 @@ class Dataset(RowTasks):
     def reference(self, task: Task[Row]) -> str | None:
         """Return the answer of the row, the first of several, in the tag where there is one.
 
-        With functions of your own it may also be the answer alone, or another of several, if only
-        that is paid in full, and is None if the row has no answer, or none that the function which
-        says what passes would pay.
+        With functions of your own it may also be the answer alone, in another usual form, or
+        another of several, if only that is paid in full. It is None if the row has no answer, or none that
+        the function which says what passes would pay.
         """
         answers = self._answers(task.data)
         if answers is None:
@@ -128,7 +136,8 @@ class Dataset(RowTasks):
         tagged = [self._tagged(answer) for answer in answers]
         decides = self._functions.get(self._passes)
         if decides is not None:
-            for text in dict.fromkeys([*tagged, *answers]):
+            formed = [form.format(answer) for answer in answers for form in _USUAL_FORMS]
+            for text in dict.fromkeys([*tagged, *answers, *formed]):
                 if decides.pays(self._attempt(task, text, text)):
                     return text
             if not decides.is_bounded:

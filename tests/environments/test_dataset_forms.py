@@ -49,6 +49,7 @@ def unused(completion_ids, completions): return [1.0]
 def ids(completion_ids, completions): return [len(each) for each in completion_ids]
 def wants(completions, solution): return [1.0]
 def judged_by(judge, completion): return 1.0
+def boxed(completions, answer, **k): return [float(c == "\\\\boxed{" + a + "}") for c, a in zip(completions, answer)]
 def three(text, row, more): return 1.0
 scalar = lambda completions, **k: 1.0
 texts = lambda completions, **k: ["1.0"]
@@ -122,6 +123,15 @@ def test_thoughts_reach_functions_of_other_trainers_and_not_those_of_this_one(
     thought = "<think>24</think>\nno"
     assert judged(with_rewards("trl"), thought).total == 1.5
     assert judged(with_rewards("own"), thought).total == 0
+
+
+def test_a_reference_is_given_in_the_form_that_the_function_pays(with_rewards: Any) -> None:
+    references = {}
+    for function in ("own", "boxed", "pair", "trl_async"):
+        env = with_rewards(function)
+        references[function] = env.reference(env.task(TaskKey("dataset", "train", 0)))
+    tagged = "<answer>24</answer>"
+    assert references == {"own": tagged, "boxed": r"\boxed{24}", "pair": tagged, "trl_async": None}
 
 
 def test_several_rewards_are_parts_and_none_is_no_error(with_rewards: Any) -> None:
