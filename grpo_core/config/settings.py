@@ -440,6 +440,10 @@ class TrainerConfig(Section):
     memory_check: Literal["refuse", "warn", "off"] = "refuse"
     """What to do with a run that is estimated to need more memory than is free (refuse: only if it
     is clearly more)."""
+    self_check: Literal["once", "always"] = "once"
+    """When to check that the fast ways to compute a model agree with the plain one. once: the
+    result is kept in the cache, for the same weights, versions, device and type; always: at each
+    start."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
     stacked_layers: OnWhereUnset = True

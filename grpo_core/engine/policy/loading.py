@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from grpo_core.calls.phases import phase
 from grpo_core.config.config import RunConfig
 from grpo_core.engine.compute.heap import share_heap
 from grpo_core.engine.compute.recompute import recompute
@@ -21,10 +23,19 @@ from grpo_core.engine.models.offload import offload
 from grpo_core.engine.models.source import ModelSource
 from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.passed import PassedBefore
+
+CHECKING = "checking that the fast ways to compute this model agree with the plain one"
+"""What a new policy does first; its result is kept for the next run."""
 
 
 def load(
-    policy_class: type[Policy], config: RunConfig, source: ModelSource, *, need_reference: bool
+    policy_class: type[Policy],
+    config: RunConfig,
+    source: ModelSource,
+    *,
+    need_reference: bool,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Policy:
     """Load the configured model with a fresh adapter (seeded), or with all weights trainable.
 
@@ -33,6 +44,7 @@ def load(
         config: the configuration of the run.
         source: where the model is.
         need_reference: whether a frozen reference is kept.
+        say: is told what takes long.
     """
     device = pick_device(config.model.device)
     share_heap(device)
@@ -60,25 +72,27 @@ def load(
         offload(model, device)
     if config.trainer.gradient_checkpointing:
         recompute(model)
-    logits_mb = config.trainer.logits_mb
-    with loading_errors(source.name, "used"):
+    with loading_errors(source.name, "used"), phase(CHECKING, say):
         return policy_class(
-            model,
-            tokenizer,
-            reference=reference,
-            shared_prefix=config.trainer.shared_prefix,
-            logits_bytes=None if logits_mb is None else logits_mb * 2**20,
-            compute_dtype=dtype,
-            frame=ChatFrame(
-                config.model.system_prompt,
-                config.model.chat_template_args,
-                tool_format=(
-                    None if config.model.tool_format == "auto" else config.model.tool_format
-                ),
-            ),
-            stacked=config.trainer.stacked_layers,
-            thought_tags=config.model.thought_tags,
+            model, tokenizer, reference=reference, compute_dtype=dtype, **_arguments(config)
         )
+
+
+def _arguments(config: RunConfig) -> dict[str, Any]:
+    """Return the arguments of a policy that the config decides."""
+    chosen, logits_mb = config.model, config.trainer.logits_mb
+    return {
+        "shared_prefix": config.trainer.shared_prefix,
+        "logits_bytes": None if logits_mb is None else logits_mb * 2**20,
+        "frame": ChatFrame(
+            chosen.system_prompt,
+            chosen.chat_template_args,
+            tool_format=None if chosen.tool_format == "auto" else chosen.tool_format,
+        ),
+        "stacked": config.trainer.stacked_layers,
+        "thought_tags": chosen.thought_tags,
+        "passed": PassedBefore(reads=config.trainer.self_check == "once"),
+    }
 
 
 def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, Any]:
