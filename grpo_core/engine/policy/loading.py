@@ -21,6 +21,7 @@ from grpo_core.engine.models.load import load_model
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.offload import offload
 from grpo_core.engine.models.source import ModelSource
+from grpo_core.engine.models.templates import set_template
 from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.passed import PassedBefore
@@ -60,8 +61,7 @@ def load(
         kind=config.model.kind,
     )
     tokenizer = load_tokenizer(source)
-    if config.model.chat_template:
-        tokenizer.chat_template = config.model.chat_template
+    set_template(tokenizer, config.model.chat_template, source)
     torch.manual_seed(config.seed)
     model, reference = (
         (add_adapter(base, config.lora, source, task=policy_class.task), None)
