@@ -226,8 +226,7 @@ def _with_calls(
     A template that knows no calls gets them in the contents, in the form that `calls_of` reads.
     Thoughts that a client sent apart are apart here, too.
     """
-    template = template_of(tokenizer, has_tools=bool(tools))
-    knows_calls = template is not None and "tool_calls" in template
+    knows_calls = "tool_calls" in (template_of(tokenizer, has_tools=bool(tools)) or "")
     dicts: list[dict[str, Any]] = []
     unanswered: list[tuple[str, ToolCall]] = []
     for place, message in enumerate(messages):
