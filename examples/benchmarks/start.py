@@ -7,7 +7,7 @@ Each pair runs `grpo run --env arithmetic` once with each code, the other one fi
 pair, so that a noisy machine disturbs both. The clock stops when the command says that it
 evaluates, which is when the sampler gets the first prompt and has sampled before to be checked. A
 first run with each code, which fills the caches, is not counted. Prints the seconds of each run,
-and the load of the machine before it.
+those of the processor, and the load of the machine before it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ HERE = Path(__file__).resolve().parents[2]
 COMMAND = ["-c", "from grpo_core.cli import main; main()", "run", "--env", "arithmetic"]
 
 
-def seconds_to_first_token(python: list[str], model: str) -> float:
-    """Return the time from the command to its first evaluation, which is then ended."""
+def start(python: list[str], model: str) -> tuple[float, float]:
+    """Return the seconds from the command to its first evaluation, which is then ended.
+
+    The second number is the processor's time for it, which other work on the machine changes less.
+    """
     with tempfile.TemporaryDirectory() as folder:
         more = ["--model", model, "--steps", "1", "--set", "eval.tasks=2", "--out", f"{folder}/run"]
         started = time.perf_counter()
@@ -45,8 +48,8 @@ def seconds_to_first_token(python: list[str], model: str) -> float:
             sys.exit(f"the run ended without an evaluation: {''.join(said)}")
         seconds = time.perf_counter() - started
         run.kill()
-        run.wait()
-        return seconds
+        _, run.returncode, used = os.wait4(run.pid, 0)
+        return seconds, used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -60,9 +63,10 @@ def main() -> None:
     for pair in range(options.pairs + 1):
         for name in sorted(sides, reverse=pair % 2 == 1):
             load = os.getloadavg()[0]
-            taken = seconds_to_first_token(sides[name], options.model)
+            taken, processor = start(sides[name], options.model)
             note = "  (fills the caches, not counted)" if pair == 0 else ""
-            print(f"{name:6}  {taken:6.1f} s  at a load of {load:.1f}{note}", flush=True)
+            times = f"{taken:6.1f} s, {processor:6.1f} s of the processor"
+            print(f"{name:6}  {times}, at a load of {load:.1f}{note}", flush=True)
             if pair:
                 seconds[name].append(taken)
     before, here = (statistics.median(seconds[name]) for name in ("before", "here"))

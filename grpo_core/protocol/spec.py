@@ -126,17 +126,16 @@ def _attribute_of_file(path: Path, attribute: str) -> Any:
     """
     module = _import_file(path)
     if not hasattr(module, attribute):
-        classes = [
+        names = [
             name
             for name, value in vars(module).items()
             if getattr(value, "__module__", "") == module.__name__
             and name == getattr(value, "__qualname__", "")
-            and isinstance(value, type)
         ]
         raise PluginError(
             f"{str(path)!r} defines no {attribute!r}"
-            f"{did_you_mean(attribute, classes).removesuffix('.')}; its classes: "
-            f"{', '.join(classes[:8]) or 'none'}"
+            f"{did_you_mean(attribute, names).removesuffix('.')}; it defines "
+            f"{', '.join(names[:8]) or 'nothing of its own'}"
         )
     return getattr(module, attribute)
 

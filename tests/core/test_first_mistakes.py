@@ -84,7 +84,7 @@ MISTAKES = {
     "run --env ./good": "did you mean 'good.py:Good'?",
     "run --env good.Good": "did you mean 'good.py:Good'?",
     "run --env good.py": "does not name a class (it defines Good, NoTask,",
-    "run --env good.py:Goood": "defines no 'Goood'; did you mean 'Good'?; its classes: Good,",
+    "run --env good.py:Goood": "defines no 'Goood'; did you mean 'Good'?; it defines Good,",
     "run --env good.py:function": "not a subclass of grpo_core.Environment; name such a class",
     "run --env nofile.py:E": "nofile.py' is not a file",
     "env show good:NoTask": "did you mean 'good.py:NoTask'?",
