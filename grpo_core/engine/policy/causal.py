@@ -14,6 +14,7 @@ from torch import Tensor
 from grpo_core.engine.compute import attention, prefix
 from grpo_core.engine.compute.batch import Row, tensors
 from grpo_core.engine.compute.kv import bytes_per_token
+from grpo_core.engine.compute.openmp import considerate_threads
 from grpo_core.engine.compute.prepack import (
     can_be_packed_together,
     cast_bytes,
@@ -87,7 +88,7 @@ class Policy(LogProbs):
                 self._together = self.casting.stacks.groups
             elif compute and can_be_packed_together(model):
                 self._together = same_inputs(model, compute)
-        with self.autocast():
+        with self.autocast(), considerate_threads(self.device):
             self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
         """Bytes that a cache keeps for each token of a sequence."""
 

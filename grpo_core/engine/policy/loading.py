@@ -26,8 +26,8 @@ from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.passed import PassedBefore
 
-CHECKING = "checking that the fast ways to compute this model agree with the plain one"
-"""What a new policy does first; its result is kept for the next run."""
+PREPARING = "preparing the model (a new one is checked: fast against plain computation)"
+"""What a policy does first; the result of the check is kept for the next run."""
 
 
 def load(
@@ -72,7 +72,7 @@ def load(
         offload(model, device)
     if config.trainer.gradient_checkpointing:
         recompute(model)
-    with loading_errors(source.name, "used"), phase(CHECKING, say):
+    with loading_errors(source.name, "used"), phase(PREPARING, say):
         return policy_class(
             model, tokenizer, reference=reference, compute_dtype=dtype, **_arguments(config)
         )
