@@ -124,8 +124,8 @@ class Dataset(RowTasks):
         """Return the answer of the row, the first of several, in the tag where there is one.
 
         With functions of your own it may also be the answer alone, in another usual form, or
-        another of several, if only that is paid in full. It is None if the row has no answer, or none that
-        the function which says what passes would pay.
+        another of several, if only that is paid in full. It is None if the row has no answer, or
+        none that the function which says what passes would pay.
         """
         answers = self._answers(task.data)
         if answers is None:

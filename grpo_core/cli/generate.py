@@ -9,6 +9,7 @@ import typer
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.cli.imports import needs_training
+from grpo_core.cli.measuring import Remarks
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import print_text, remark
 from grpo_core.cli.run_config import finished_run
@@ -19,7 +20,6 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, TaskKey
 from grpo_core.runs.folder import newest_run
-from grpo_core.runs.observer import Observer
 from grpo_core.runs.trust import Layer, checked_config
 from grpo_core.verify.sources import Sources
 
@@ -149,7 +149,7 @@ def _answer(
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
     # The built-in sampler: a single answer is not worth the start of another engine.
-    actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
+    actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Remarks())
     remark(f"writing an answer of at most {budget} tokens")
     return wait_for(
         answer(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
+from grpo_core.calls.phases import phase
 from grpo_core.cli.output import remark
 from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol.errors import MissingExtraError
 
 
 @contextmanager
-def needs_training(what: str) -> Iterator[None]:
+def needs_training(what: str, *, say: Callable[[str], object] = remark) -> Iterator[None]:
     """Say that the extra "train" is missing where an import in the block fails.
 
     Args:
         what: what needs it.
+        say: is told if the import takes long.
 
     Raises:
         MissingExtraError: a package of the extra is not installed.
@@ -25,7 +27,10 @@ def needs_training(what: str) -> Iterator[None]:
     """
     if newer := check_versions(what, "train"):
         remark(newer)
-    with nullcontext() if "torch" in sys.modules else _without_collection():
+    with (
+        nullcontext() if "torch" in sys.modules else _without_collection(),
+        phase("importing torch and transformers", say),
+    ):
         try:
             yield
         except ModuleNotFoundError as error:

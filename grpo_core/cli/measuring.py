@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import OutputError
 from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Sources
 
@@ -49,6 +51,14 @@ class ActorResult(Generic[T]):
             raise typer.Exit(INTERRUPTED)
 
 
+class Remarks(Observer):
+    """Print on stderr what takes long before a result."""
+
+    def say(self, text: str) -> None:
+        with contextlib.suppress(OutputError):  # the result may still be written
+            remark(text)
+
+
 def run_with_actor(
     config: RunConfig,
     sources: Sources,
@@ -67,7 +77,7 @@ def run_with_actor(
             before torch is imported here; that import takes seconds.
         work: gets the actor, and a function that shows the progress.
         title: the label of the progress bar.
-        observer: receives warnings about the model; None for none.
+        observer: receives warnings about the model, and what takes long; None prints only this.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
@@ -81,7 +91,7 @@ def run_with_actor(
         config,
         sources,
         ranks=find_ranks(config),
-        observer=observer or Observer(),
+        observer=observer or Remarks(),
         make_sampler=choose_sampler(config, PluginHost()),
     )
 

@@ -23,6 +23,7 @@ from grpo_core.calls.call import hearing
 from grpo_core.calls.output import Output
 from grpo_core.calls.printable import printable, printable_json
 from grpo_core.calls.streams import beneath, writing_output
+from grpo_core.cli.usage_hints import usage_hint
 from grpo_core.protocol.errors import ConfigError, OutputError
 from grpo_core.runs.lines import finite
 
@@ -98,7 +99,10 @@ def printable_usage_errors() -> Iterator[None]:
         yield
     except Exception as error:
         if callable(format_message := getattr(error, "format_message", None)):
-            text = printable(format_message(), limit=MESSAGE_LIMIT)
+            if (hint := usage_hint(error)) and hasattr(error, "possibilities"):
+                error.possibilities = []  # similar letters say less
+            message = f"{format_message()}{hint}".replace("': Value error, ", "': ")
+            text = printable(message, limit=MESSAGE_LIMIT)
             # typer has no public class for these errors, so mypy knows no such attribute
             setattr(error, "format_message", lambda: text)  # noqa: B010
         raise

@@ -13,6 +13,7 @@ import typer
 from grpo_core.calls.deadline import wait_for
 from grpo_core.cli.given import settings_of, takes
 from grpo_core.cli.imports import needs_training
+from grpo_core.cli.measuring import Remarks
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
 from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.run_config import read_eval_config
@@ -22,7 +23,6 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.endpoint import Access
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.observer import Observer
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
@@ -119,7 +119,7 @@ def _serve(config: RunConfig, key: str) -> None:
         config,
         Sources([]),
         ranks=find_ranks(config),
-        observer=Observer(),
+        observer=Remarks(),
         make_sampler=choose_sampler(config, PluginHost()),
     )
     with stoppable(actor.stop, "giving up the requests in progress"):

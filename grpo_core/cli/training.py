@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -117,8 +117,8 @@ def start(config: RunConfig, path: Path | None) -> None:
     sources = Sources.of(config, {})
     # With several processes, rank 0 chooses the folder and prints.
     folder = None if is_later_rank() else _unused_folder(config, path)
-    trainer_class = import_trainer(config.method)
     progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
+    trainer_class = import_trainer(config.method, progress.say)
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {trainer.folder.shown}")
@@ -143,8 +143,8 @@ def continue_run(
         start_from: the name of an older checkpoint, or "start"; None for the newest checkpoint.
     """
     config = RunFolder.open(path).config()  # reports a wrong folder before torch is imported
-    trainer_class = import_trainer(config.get("method", "grpo"))
     progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
+    trainer_class = import_trainer(config.get("method", "grpo"), progress.say)
     trainer = trainer_class.resumed(
         path,
         observer=progress,
@@ -165,16 +165,17 @@ def _unused_folder(config: RunConfig, path: Path | None) -> RunFolder:
     return RunFolder.unused(path, name="-".join(names))
 
 
-def import_trainer(method: str) -> type[Trainer]:
+def import_trainer(method: str, say: Callable[[str], object]) -> type[Trainer]:
     """Return the trainer.
 
     Args:
         method: "grpo" or "sft", for the message.
+        say: is told if the import takes long.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
-    with needs_training(f"grpo {'run' if method == 'grpo' else method}"):
+    with needs_training(f"grpo {'run' if method == 'grpo' else method}", say=say):
         import_module("grpo_core.train.build")  # a trainer imports it when it is made
     from grpo_core.train.trainer import Trainer
 

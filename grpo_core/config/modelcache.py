@@ -41,6 +41,8 @@ class Alias:
     hub_id: str
     wheel: Wheel
     summary: str = ""
+    chat_template: str | None = None
+    """The name of the template for chats with tools, if its own has no place for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
                 digits_apart=True,
             ),
             summary="SmolLM2-135M-Instruct (Apache-2.0): small enough to train on two CPU cores",
+            chat_template="chatml-tools",
         )
     }
 )

@@ -20,12 +20,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from grpo_core.config.config import RunConfig
+from grpo_core.config.meant import did_you_mean_setting
 from grpo_core.config.modelcache import ALIASES
 from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
 from grpo_core.config.user_files import user_text
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.rows import take_rows
-from grpo_core.protocol.errors import ConfigError, UserError, did_you_mean
+from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.spec import names_file
 
 _KEY_PARTS = re.compile(r'"[^"]+"|[^."]+')
@@ -205,7 +206,7 @@ def _explain(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         known = [*known_keys(), *(name for name, _ in _iterate_members(error["loc"]))]
-        return f"setting {key!r} is not known{did_you_mean(key, known)}"
+        return f"setting {key!r} is not known{did_you_mean_setting(key, known)}"
     if error["type"] == "missing":
         return f"setting {key!r} is missing; set it with --set {key}=..."
     message = error["msg"].removeprefix("Value error, ")
@@ -243,8 +244,9 @@ def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
         or (key.startswith(f"{name}.") and _is_free_table(info))
     ]
     if not matching_settings:
+        known = [name for name, _ in settings]
         raise ConfigError(
-            f"setting {key!r} is not known{did_you_mean(key, [name for name, _ in settings])} "
+            f"setting {key!r} is not known{did_you_mean_setting(key, known)} "
             "`grpo config show` lists all of them"
         )
     return matching_settings

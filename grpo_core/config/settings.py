@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from grpo_core.config.chat_templates import check_template
 from grpo_core.protocol.consent import Harmless, Names, NeedsConsent, SettingsOf
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.tool_calls import ToolFormat
@@ -124,8 +125,10 @@ class ModelConfig(Section):
     """Run the Python code that comes with the model."""
     revision: Annotated[str | None, Harmless] = None
     """Branch, tag or commit of a hub id; equivalent to @revision after its name."""
-    chat_template: Annotated[str | None, Harmless] = None
-    """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's."""
+    chat_template: Annotated[str | None, AfterValidator(check_template), Harmless] = None
+    """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's.
+    chatml-tools: write chats with tools as ChatML with the calls of Hermes, and others as the
+    tokenizer's template does; smollm2-135m takes it by itself."""
     chat_template_args: Annotated[dict[str, Any], Harmless] = Field(default_factory=dict)
     """Additional arguments of the chat template, such as enable_thinking=false."""
     tool_format: Literal["auto"] | ToolFormat = "auto"
@@ -440,6 +443,10 @@ class TrainerConfig(Section):
     memory_check: Literal["refuse", "warn", "off"] = "refuse"
     """What to do with a run that is estimated to need more memory than is free (refuse: only if it
     is clearly more)."""
+    self_check: Literal["once", "always"] = "once"
+    """When to check that the fast ways to compute a model agree with the plain one. once: the
+    result is kept in the cache, for the same weights, versions, device and type; always: at each
+    start."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
     stacked_layers: OnWhereUnset = True

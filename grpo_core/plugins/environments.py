@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from grpo_core.calls.isolation import reason
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.environment import Environment, Need, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, PluginError, did_you_mean
-from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.spec import Spec, names_file
 
 
 def load_environment(
@@ -40,8 +41,7 @@ def load_environment(
     """
     env_class = environment_class(host, name)
     with creation_errors(f"environment {name!r}"):
-        settings = settings_of(env_class, name, overrides or {}, prefix="env")
-        return env_class(settings, lend(env_class, settings) if lend else None)
+        return _create(env_class, name, overrides, lend)
 
 
 @contextmanager
@@ -79,19 +79,103 @@ def build_environment(
         overrides: settings that replace the defaults of its Config.
         lend: as for `load_environment`.
     """
-    env_class = _check_class(spec.load(), spec.name)
-    settings = settings_of(env_class, spec.name, overrides or {}, prefix="env")
-    return env_class(settings, lend(env_class, settings) if lend else None)
+    return _create(_check_class(spec.load(), spec.name), spec.name, overrides, lend)
+
+
+def _create(
+    env_class: type[Environment[Any]],
+    name: str,
+    overrides: Mapping[str, object] | None,
+    lend: Callable[[type[Environment[Any]], Any], Services] | None,
+) -> Environment[Any]:
+    """Return a new environment of a class.
+
+    Raises:
+        ConfigError: a setting is not known or not valid.
+        PluginError: the class takes no settings, or declares something of a wrong type.
+    """
+    settings = settings_of(env_class, name, overrides or {}, prefix="env")
+    try:
+        inspect.signature(env_class).bind(settings, None)
+    except TypeError:
+        raise PluginError(
+            f"{_place_of(env_class)} has an __init__ that does not take (config, services); "
+            "remove it, or write `def __init__(self, config=None, services=None)` and begin it "
+            "with `super().__init__(config, services)`"
+        ) from None
+    environment = env_class(settings, lend(env_class, settings) if lend else None)
+    _check_methods(environment)
+    _check_declarations(environment)
+    return environment
 
 
 def _check_class(component: Any, name: str) -> type[Environment[Any]]:
     """Return `component` if it is an environment class; raise PluginError if it is not."""
     if not isinstance(component, type) or not issubclass(component, Environment):
+        found = "another class" if isinstance(component, type) else f"{component!r:.80}"
         raise PluginError(
-            f"environment {name!r} is {component!r}; "
-            "its Spec must name a subclass of grpo_core.Environment"
+            f"environment {name!r} is {found}, not a subclass of grpo_core.Environment; "
+            f"{'name such a class' if names_file(name) else 'its Spec must name one'}"
+        )
+    if missing := sorted(component.__abstractmethods__):
+        form = f"def {missing[0]}{inspect.signature(getattr(component, missing[0]))}"
+        raise PluginError(
+            f"{_place_of(component)} has no {' and no '.join(missing)}; write "
+            f"`{form.replace(chr(39), '')}`"
         )
     return component
+
+
+def _check_methods(environment: Environment[Any]) -> None:
+    """Raise PluginError for a method that cannot be called as those of Environment are."""
+    for name, method in vars(Environment).items():
+        own = getattr(environment, name, None)
+        if not inspect.isfunction(method) or not inspect.ismethod(own) or own.__func__ is method:
+            continue
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        required = [part for part in parameters if part.default is part.empty]
+        named = {part.name: None for part in required if part.kind is part.KEYWORD_ONLY}
+        try:
+            inspect.signature(own).bind(*[None] * (len(required) - len(named)), **named)
+        except TypeError:
+            form = ", ".join(["self", *(part.name for part in required)])
+            raise PluginError(
+                f"{_place_of(own.__func__)} cannot be called as grpo does; write "
+                f"`def {name}({form})`"
+            ) from None
+
+
+def _check_declarations(environment: Environment[Any]) -> None:
+    """Raise PluginError for a declaration of a type with which nothing can be computed."""
+    parts: object = environment.parts
+    if not isinstance(parts, Mapping) or not all(
+        isinstance(name, str) and isinstance(weight, int | float) for name, weight in parts.items()
+    ):
+        raise PluginError(
+            f"{_place_of(type(environment))} declares parts = {parts!r:.80}; write a dict of "
+            'names and weights, such as {"right": 1.0}'
+        )
+    needs: object = environment.needs
+    known = typing.get_args(Need)
+    if isinstance(needs, str) or not isinstance(needs, Collection):
+        raise PluginError(
+            f"{_place_of(type(environment))} declares needs = {needs!r:.80}; write a set of names, "
+            f"such as frozenset({{{known[0]!r}}})"
+        )
+    if unknown := sorted(set(map(str, needs)) - set(known)):
+        raise PluginError(
+            f"{_place_of(type(environment))} needs {unknown[0]!r}, which is no service"
+            f"{did_you_mean(unknown[0], known).removesuffix('.')}; they are {', '.join(known)}"
+        )
+
+
+def _place_of(component: Any) -> str:
+    """Return the name of a class or function with its file and line, if these are known."""
+    try:
+        file, (_, line) = inspect.getsourcefile(component), inspect.getsourcelines(component)
+    except (OSError, TypeError):
+        return str(component.__qualname__)
+    return f"{component.__qualname__} ({file}, line {line})"
 
 
 def settings_of(

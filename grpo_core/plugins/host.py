@@ -19,6 +19,7 @@ from typing import Any
 import pluggy
 
 from grpo_core.calls.isolation import ForeignError, isolated
+from grpo_core.plugins.meant import defined_classes, hint_at_meant
 from grpo_core.plugins.versions import check_versions
 from grpo_core.protocol import hookspecs
 from grpo_core.protocol.errors import GrpoError, PluginError, UnknownNameError
@@ -218,6 +219,9 @@ class PluginHost:
         """Return the error for a name that none of the asked plugins offers."""
         owner, slash, _ = name.partition("/")
         hint = f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
+        meant = hint_at_meant(name, self.plugins) if kind == "environment" else ""
+        if meant:
+            return UnknownNameError(kind, name, (), hint=f"{meant} {hint}")
         if slash and owner not in self.plugins:
             return UnknownNameError(kind, owner, self.plugins, hint=hint)
         specs = [] if slash else [offer.spec for offer in self.specs(kind)]
@@ -338,7 +342,10 @@ def _file_spec(name: str) -> Spec:
     """
     file, _, attribute = name.rpartition(":")
     if not file.endswith(".py") or not attribute:
-        raise PluginError(f"{name!r} does not name a class; write it as path/to/file.py:Class")
+        classes = defined_classes(Path(name))
+        found = f" (it defines {', '.join(classes[:8])})" if classes else ""
+        form = f"{name}:{classes[0]}" if classes else "path/to/file.py:Class"
+        raise PluginError(f"{name!r} does not name a class{found}; write it as {form}")
     return Spec(f"{Path(file).name}:{attribute}", f"{Path(file).resolve()}:{attribute}")
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grpo_core.protocol.errors import MissingExtraError, PluginError
+from grpo_core.protocol.errors import MissingExtraError, PluginError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Spec:
             )
         try:
             if module_name.endswith(".py"):
-                return getattr(_import_file(Path(module_name)), attribute)
+                return _attribute_of_file(Path(module_name), attribute)
             if attribute.endswith(".toml"):
                 return _read_toml(module_name, attribute)
             return getattr(importlib.import_module(module_name), attribute)
@@ -71,7 +72,8 @@ class Spec:
                     distribution=extra_owner(self.distribution, self.extra),
                 ) from error
             raise PluginError(
-                f"{self.name!r} cannot be loaded: {error}; install the missing package"
+                f"{self.name!r} cannot be loaded: {error}{_import_place(error)}; install the "
+                "missing package"
             ) from error
         except AttributeError as error:
             raise PluginError(
@@ -110,6 +112,35 @@ def names_file(name: str) -> bool:
     It is a file's as path/to/file.py:Class, and also as path/to/file.py, which lacks the class.
     """
     return ".py:" in name or name.endswith(".py")
+
+
+def _import_place(error: ImportError) -> str:
+    """Return the file and the line of the import that failed, in brackets."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if not frame.filename.startswith("<frozen importlib")]
+    return f" ({places[-1].filename}, line {places[-1].lineno})" if places else ""
+
+
+def _attribute_of_file(path: Path, attribute: str) -> Any:
+    """Return what a file defines under a name.
+
+    Raises:
+        PluginError: it defines nothing of this name.
+    """
+    module = _import_file(path)
+    if not hasattr(module, attribute):
+        names = [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__
+            and name == getattr(value, "__qualname__", "")
+        ]
+        raise PluginError(
+            f"{str(path)!r} defines no {attribute!r}"
+            f"{did_you_mean(attribute, names).removesuffix('.')}; it defines "
+            f"{', '.join(names[:8]) or 'nothing of its own'}"
+        )
+    return getattr(module, attribute)
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.calls.deadline import describe, within
+from grpo_core.calls.phases import phase
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
@@ -413,7 +414,7 @@ def build_actor(
 
     Args:
         need_reference: whether the frozen reference is needed.
-        observer: receives warnings about the model, and about verifiers that are not kept apart.
+        observer: hears what takes long, and warnings about the model and unprotected verifiers.
         policy: instead of the one that the config names.
         make_sampler: makes the sampler of the policy; the built-in one if left out.
 
@@ -423,7 +424,8 @@ def build_actor(
     started = time.perf_counter()
     for exposure in sorted({source.verifier.exposure for source in sources} - {""}):
         observer.warn(exposure)
-    policy = policy or load_policy(_with_dtype(config, ranks), need_reference=need_reference)
+    typed, say = _with_dtype(config, ranks), observer.say
+    policy = policy or load_policy(typed, need_reference=need_reference, say=say)
     if ignored := ineffective_settings(policy.model, config.lora):
         observer.warn(
             "the model brings an adapter, which is trained further as it is, so these "
@@ -434,7 +436,8 @@ def build_actor(
     config, defaults = with_defaults(config, base_weights(policy.model))
     config, sizes = with_sizes(config, policy.tuning)
     config = _with_gathering(config, sources)
-    footprint = Footprint(policy)
+    with phase("measuring the memory of a training step", say):
+        footprint = Footprint(policy)
     sampler = (
         builtin_sampler(policy, config.sampling)
         if make_sampler is None

@@ -239,7 +239,7 @@ def test_what_no_terminal_can_say_is_escaped(odd: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        ("check NoEnvironment", 2, "must name a subclass of grpo_core.Environment"),
+        ("check NoEnvironment", 2, "not a subclass of grpo_core.Environment"),
         ("check Unmade", 2, "cannot be created: KeyError: 'no such thing'"),
         ("score Odd --answer answer.txt --pictures p", 1, "draw this answer: ZeroDivisionError"),
         ("score Undrawn --answer answer.txt --pictures p", 2, "install the thing that draws"),

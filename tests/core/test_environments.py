@@ -111,7 +111,7 @@ def test_a_wrong_value_is_one_line_with_the_key_and_what_was_found(
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("NOT_AN_ENVIRONMENT", "environment 'example' is 3; its Spec must name a subclass of"),
+        ("NOT_AN_ENVIRONMENT", "environment 'example' is 3, not a subclass of"),
         ("WithoutDataclass", "write it as a frozen dataclass"),
     ],
 )

@@ -160,7 +160,7 @@ def test_several_rewards_are_parts_and_none_is_no_error(with_rewards: Any) -> No
             r"f\(prompts, completions, \*\*columns\), wants 'solution', .* --set env\.rename=solution=FIELD",
         ),
         ("three", r"has the parameters \(text, row, more\), from which no form can be told"),
-        ("missing", "has no attribute 'missing'"),
+        ("missing", "defines no 'missing'"),
     ],
 )
 def test_a_function_that_cannot_be_called_is_told_before_anything_is_paid(

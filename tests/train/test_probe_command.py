@@ -196,7 +196,7 @@ def test_a_stop_prints_what_was_sampled(probe, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("Nothing", "", "has no attribute 'Nothing'"),
+        ("Nothing", "", "defines no 'Nothing'"),
         ("Parity", "--temperature 0", "sampling.temperature is 0: all completions of a group"),
         ("Parity", "--set env.x=1", "env.x is not a setting"),
     ],

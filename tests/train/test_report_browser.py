@@ -1,5 +1,6 @@
 """The page of a run in a real Chromium: every page, filter and group, hostile texts, keys, themes."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -178,6 +179,61 @@ def test_what_a_model_or_a_verifier_wrote_stays_text(browser, single):
         long = page.locator("article#attempt-3 .said pre").inner_text()
         assert long.endswith("THE END")
         assert len(long) == len(LONG)
+
+
+AXES = {
+    "reward": "from 0 to 1", "parts": "from 0 to 1", "kl": "from 0 to 1", "errors": "from 0 to 1",
+    "pass": "from 0 to 1", "truncated": "from 0 to 1", "audit": "from 0 to 1", "time": "from 0.001 to 10",
+    "alarms": "from 0 to 1", "alarms-reference_logprob": "from -4.63 to -3.94", "gradient": "from 0.08 to 0.32",
+}  # fmt: skip
+"""Of a run without a signal, in which one gradient is enormous."""
+
+
+def test_axes_fit_their_unit_and_the_first_page_says_what_is_dead(browser, tmp_path):
+    folder = trained_run(tiny_settings(tmp_path), tmp_path / "run", steps=3)
+    metrics = folder.path / "metrics.jsonl"
+    *_, last = (line for line in map(json.loads, metrics.open()) if "loss" in line)
+    zero = ("reward/", "kl", "verify/error_rate", "groups/mixed", "pass_rate")
+    quiet = {name: 0.0 if name.startswith(zero) else value for name, value in last.items()}
+    lines = [
+        {name: value for name, value in quiet.items() if not name.startswith(("time/", "env/"))}
+        | {"step": step, "time/verify": 1e-6 * (step % 2), "time/update": 2.0 + step % 3}
+        | {"alarms/reference_logprob": -4 - step % 2 / 2, "alarms/active": float(step > 20)}
+        | {
+            "env/found": step % 2,
+            "env/moves": 20 + step % 7,
+            "completion_length/clipped": 0.9 + step % 2 / 10,
+        }
+        | {"grad_norm": 900.0 if step == 30 else 0.1 + step % 3 / 10}
+        for step in range(1, 41)
+    ]
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with (folder.path / "log.txt").open("a") as log:
+        log.write("warning, step 1: every attempt got the same reward\n")
+    folder.rollouts(60, group(0, "word " * 2000, ["a", "b"], [verdict(0.01), verdict(0.05)]))
+    opened = OpenRun(folder.path, name="run")
+    write_single_file(tmp_path / "report.html", [opened])
+    opened.close()
+    with watched(browser, viewport={"width": 1400, "height": 900}) as page:
+        url = (tmp_path / "report.html").as_uri()
+        shown(page, url, "#/curves")
+        for chart in page.query_selector_all("figure.chart"):
+            chart.scroll_into_view_if_needed()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.plot')].every(n => n.querySelector('canvas'))"
+        )
+        found = {
+            name: page.locator(f"#chart-{name} canvas").get_attribute("aria-label") for name in AXES
+        }
+        assert {name: axis.rpartition(" axis ")[2] for name, axis in found.items()} == AXES
+        assert "not in the mean: 900 at step 30" in page.inner_text("#chart-gradient figcaption")
+        assert page.inner_text("#chart-audit-moves .u-legend").split()[-1] not in ("–", "--")
+        notices = page.inner_text(".notices")
+        assert "In the last 10 steps 100 % of the groups were dead" in notices
+        assert "every attempt got the same reward" in notices
+        shown(page, url, "#/group?run=0&at=60/train/0")
+        assert "Prompt of 10,000 characters" in page.inner_text("details.prompt summary")
+        assert page.locator("article.attempt").first.bounding_box()["y"] < 900
 
 
 @pytest.mark.slow

@@ -9,8 +9,12 @@ from tokenizers import AddedToken
 
 from grpo_core import ConfigError, Message, ToolCall
 from grpo_core.calls.wire import decode, encode
+from grpo_core.config.chat_templates import TEMPLATES as NAMED
+from grpo_core.config.overrides import build_config
 from grpo_core.engine.models import chat
 from grpo_core.engine.models.chat import ChatFrame
+from grpo_core.engine.models.source import ModelSource
+from grpo_core.engine.models.templates import set_template
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.protocol.tool_calls import MAX_CALLS, calls_of, format_of, read_calls, sendable_calls
 from grpo_core.protocol.tools import answers, schemas
@@ -27,6 +31,7 @@ NAMES = {
     "llama3_2": "llama",
     "mistral_nemo": "mistral",
     "mistral_small_3_2": "mistral",
+    "chatml-tools": "hermes",
 }
 PROMPT = (Message("system", "Be exact."), Message("user", "What is 2 + 3?"))
 
@@ -51,7 +56,7 @@ WRITTEN = {
 
 
 def template(name: str) -> str:
-    return TEMPLATES[name].read_text(encoding="utf-8")
+    return NAMED[name] if name in NAMED else TEMPLATES[name].read_text(encoding="utf-8")
 
 
 def policy_of(name: str) -> Policy:
@@ -246,3 +251,37 @@ def test_calls_that_a_client_could_not_send_back_are_text(value: str) -> None:
     assert sendable_calls(call, "hermes", TOOLS) == ()
     right = call.replace(value, r'"\ud83d\ude00"')
     assert sendable_calls(right, "hermes", TOOLS) == (ToolCall("add", {"a": "\U0001f600"}),)
+
+
+@pytest.mark.parametrize("brought_by", ["the setting", "the alias"])
+def test_a_template_with_a_name_writes_chats_without_tools_as_before(brought_by: str) -> None:
+    own, named = tiny_tokenizer(), tiny_tokenizer()
+    by_alias = brought_by == "the alias"
+    source = ModelSource("smollm2-135m" if by_alias else "tiny", "tiny")
+    set_template(named, None if by_alias else "chatml-tools", source)
+    answered = (*PROMPT, Message("assistant", "5"), Message("user", "And 1 + 1?"))
+    for prompt in (PROMPT, PROMPT[1:], answered):
+        assert chat.render(named, prompt, ChatFrame()) == chat.render(own, prompt, ChatFrame())
+        shown = chat.render(named, prompt, ChatFrame(tools=TOOLS))
+        assert json.dumps(TOOLS[0]) in shown
+        assert shown.count("Be exact.") == (prompt[0].role == "system")
+    results = (*answered, Message("tool", "2"), Message("tool", "3"))
+    assert chat.render(named, results, ChatFrame(tools=TOOLS)).endswith(
+        "<|im_start|>user\n<tool_response>\n2\n</tool_response>\n<tool_response>\n3\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_a_name_of_a_template_has_to_be_right_and_fit_the_tokenizer() -> None:
+    for wrong, hint in (
+        ("chatml-tool", "did you mean 'chatml-tools'?"),
+        ("my.jinja", "$(cat FILE)"),
+    ):
+        with pytest.raises(
+            ConfigError, match="neither a Jinja template nor the name of one"
+        ) as error:
+            build_config([{"model": {"chat_template": wrong}}])
+        assert hint in str(error.value)
+    other = SimpleNamespace(get_vocab=dict, chat_template="{{ messages }}")
+    with pytest.raises(ConfigError, match=r"'tiny' has no token <.im_start.>"):
+        set_template(other, "chatml-tools", ModelSource("tiny", "tiny"))

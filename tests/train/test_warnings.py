@@ -235,8 +235,14 @@ def test_warnings_before_the_first_step_and_of_the_environment_are_said_once_and
     assert log.count("2.0 is too high") == 1
 
 
-def test_tools_that_the_chat_template_shows_are_not_warned_about(settings, tmp_path):
-    shows = "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+@pytest.mark.parametrize(
+    "shows",
+    [
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools[0].function.name }}{% endif %}",
+        "chatml-tools",
+    ],
+)
+def test_tools_that_the_chat_template_shows_are_not_warned_about(settings, tmp_path, shows):
     model = {**settings["model"], "chat_template": shows}
     more = {"model": model, "steps": 1, "eval": {"tasks": 0}}
     _, heard = trained(tmp_path / "run", settings, more, env=Tooled())

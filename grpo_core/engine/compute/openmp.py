@@ -17,6 +17,8 @@ import ctypes
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
@@ -73,6 +75,29 @@ class Helpers:
             self._alone = (
                 max(0.0, total - own) / elapsed + torch.get_num_threads() <= _cores() + SLACK
             )
+
+    @property
+    def are_alone(self) -> bool:
+        """Return whether the cores were free of other programs when that was measured last."""
+        return self._alone
+
+
+@contextmanager
+def considerate_threads(device: torch.device) -> Iterator[None]:
+    """Compute in one thread inside the block if other programs use the cores of a CPU.
+
+    Passes over a few tokens are hundreds of small pieces of work. Where the helpers spin for a core
+    that another program has, each piece waits for the scheduler: a pass took 20 times as long.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or Helpers().are_alone:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def release() -> None:

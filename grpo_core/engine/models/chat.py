@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_core.engine.models.guarded import TrialError
 from grpo_core.engine.models.pieces import decode, encode_after, tokenizer_errors
-from grpo_core.engine.models.templates import write_chat
+from grpo_core.engine.models.templates import template_of, write_chat
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.tool_calls import (
@@ -210,7 +210,7 @@ def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _render(tokenizer: Any, messages: Sequence[Message], frame: ChatFrame) -> str:
     """Return messages as the template writes them, up to where the policy's turn begins."""
     if frame.calls_apart:
-        dicts = _with_calls(tokenizer, messages)
+        dicts = _with_calls(tokenizer, messages, frame.tools)
     elif _links_calls(tokenizer):
         dicts = _linked(messages)
     else:
@@ -218,13 +218,15 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: ChatFrame) -> st
     return _render_dicts(tokenizer, dicts, frame)
 
 
-def _with_calls(tokenizer: Any, messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _with_calls(
+    tokenizer: Any, messages: Sequence[Message], tools: Sequence[object]
+) -> list[dict[str, Any]]:
     """Return messages whose calls stand beside the contents, as the template takes them.
 
     A template that knows no calls gets them in the contents, in the form that `calls_of` reads.
     Thoughts that a client sent apart are apart here, too.
     """
-    knows_calls = "tool_calls" in str(tokenizer.chat_template)
+    knows_calls = "tool_calls" in (template_of(tokenizer, has_tools=bool(tools)) or "")
     dicts: list[dict[str, Any]] = []
     unanswered: list[tuple[str, ToolCall]] = []
     for place, message in enumerate(messages):

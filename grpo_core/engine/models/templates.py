@@ -8,8 +8,11 @@ from weakref import WeakKeyDictionary
 
 import transformers
 
+from grpo_core.config.chat_templates import TEMPLATES, TURN_MARKS
+from grpo_core.config.modelcache import ALIASES
 from grpo_core.engine.models import guarded
 from grpo_core.engine.models.guarded import OverrunError, TrialError
+from grpo_core.engine.models.source import ModelSource
 from grpo_core.protocol.errors import ConfigError
 
 _OWN_VARIABLES = (
@@ -24,6 +27,50 @@ MAX_TOKEN = 2**31
 _MARK = "grpo-end-of-turn-mark"
 
 _ends: WeakKeyDictionary[Any, tuple[object, int | None]] = WeakKeyDictionary()
+
+
+def set_template(tokenizer: Any, chosen: str | None, source: ModelSource) -> None:
+    """Give a tokenizer the chat template that the config names, or that an alias brings.
+
+    One with a name writes chats with tools; others are written as before, to the byte.
+
+    Args:
+        tokenizer: the tokenizer.
+        chosen: the setting `model.chat_template`.
+        source: where the model is.
+
+    Raises:
+        ConfigError: the tokenizer does not know the marks of the template.
+    """
+    alias = ALIASES.get(source.name)
+    name = chosen or (alias.chat_template if alias is not None else None)
+    if name is None:
+        return
+    if name not in TEMPLATES:
+        tokenizer.chat_template = name
+        return
+    if missing := [mark for mark in TURN_MARKS if mark not in tokenizer.get_vocab()]:
+        raise ConfigError(
+            f"model.chat_template={name} is for models of ChatML, and the tokenizer of "
+            f"{source.name!r} has no token {missing[0]}; set model.chat_template to a template "
+            "of the model's own form"
+        )
+    own = template_of(tokenizer, has_tools=False)
+    tokenizer.chat_template = (
+        {"default": own, "tool_use": TEMPLATES[name]} if own is not None else TEMPLATES[name]
+    )
+
+
+def template_of(tokenizer: Any, *, has_tools: bool) -> str | None:
+    """Return the template that a tokenizer takes for a chat with or without tools, if it has one.
+
+    Of several it is the one that transformers takes.
+    """
+    template = tokenizer.chat_template
+    if isinstance(template, Mapping):
+        own = template.get("default")
+        template = template.get("tool_use", own) if has_tools else own
+    return template if isinstance(template, str) else None
 
 
 def write_chat(

@@ -14,6 +14,7 @@ from torch import Tensor
 from grpo_core.engine.compute import attention, prefix
 from grpo_core.engine.compute.batch import Row, tensors
 from grpo_core.engine.compute.kv import bytes_per_token
+from grpo_core.engine.compute.openmp import considerate_threads
 from grpo_core.engine.compute.prepack import (
     can_be_packed_together,
     cast_bytes,
@@ -29,6 +30,7 @@ from grpo_core.engine.models.adapter import merged, merged_bytes
 from grpo_core.engine.models.disk import as_os_error
 from grpo_core.engine.policy import sharding
 from grpo_core.engine.policy.log_probs import LogProbs
+from grpo_core.engine.policy.passed import PassedBefore
 from grpo_core.engine.policy.selfcheck import choose_ways, random_texts
 from grpo_core.engine.policy.ways import ContinuedLines, DecodingWay, Text
 from grpo_core.protocol.errors import ConfigError
@@ -46,6 +48,7 @@ class Policy(LogProbs):
             takes the default of the device.
         stacked: compute adapted layers that get the same input as one product (see `stacked`),
             where the weights are in half precision; otherwise it changes nothing.
+        passed: results of earlier checks of the ways to compute; if left out, it is checked here.
         more: further arguments of `LogProbs`.
     """
 
@@ -60,6 +63,7 @@ class Policy(LogProbs):
         shared_prefix: bool = True,
         logits_bytes: int | None = None,
         stacked: bool = True,
+        passed: PassedBefore | None = None,
         **more: Any,
     ) -> None:
         super().__init__(model, tokenizer, **more)
@@ -67,7 +71,13 @@ class Policy(LogProbs):
         """How completions are decoded."""
         if logits_bytes is None:
             logits_bytes = self.tuning.logits_mb * 2**20
-        choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
+        limits = {"shared_prefix": shared_prefix, "logits_bytes": logits_bytes}
+        known = {} if passed is None else passed.find(self, **limits)
+        results = choose_ways(
+            self, shared_prefix=shared_prefix, logits_bytes=logits_bytes, known=known
+        )
+        if passed is not None and results:
+            passed.keep(results)
         self._together: Sequence[Sequence[Any]] = ()
         compute = (
             partial(self.plain_logits, self.check_texts()[0]) if self.casting.adapted else None
@@ -78,7 +88,7 @@ class Policy(LogProbs):
                 self._together = self.casting.stacks.groups
             elif compute and can_be_packed_together(model):
                 self._together = same_inputs(model, compute)
-        with self.autocast():
+        with self.autocast(), considerate_threads(self.device):
             self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
         """Bytes that a cache keeps for each token of a sequence."""
 

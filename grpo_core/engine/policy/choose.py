@@ -25,14 +25,21 @@ MakeSampler = Callable[[Policy, RunConfig], Sampler]
 """Makes the sampler of a policy."""
 
 
-def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
+def load_policy(
+    config: RunConfig, *, need_reference: bool, say: Callable[[str], object] = lambda text: None
+) -> Policy:
     """Load the configured model as the policy class that fits it.
 
     That is one that continues texts, or one that fills gaps.
+
+    Args:
+        config: the configuration of the run.
+        need_reference: whether a frozen reference is kept.
+        say: is told what takes long.
     """
     source = _source(config)
     policy_class = MaskedPolicy if is_masked(source, config.model.kind) else Policy
-    return load(policy_class, config, source, need_reference=need_reference)
+    return load(policy_class, config, source, need_reference=need_reference, say=say)
 
 
 def choose_sampler(config: RunConfig, host: PluginHost) -> MakeSampler:

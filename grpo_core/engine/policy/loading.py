@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from grpo_core.calls.phases import phase
 from grpo_core.config.config import RunConfig
 from grpo_core.engine.compute.heap import share_heap
 from grpo_core.engine.compute.recompute import recompute
@@ -19,12 +21,22 @@ from grpo_core.engine.models.load import load_model
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.offload import offload
 from grpo_core.engine.models.source import ModelSource
+from grpo_core.engine.models.templates import set_template
 from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.engine.policy.causal import Policy
+from grpo_core.engine.policy.passed import PassedBefore
+
+PREPARING = "preparing the model (a new one is checked: fast against plain computation)"
+"""What a policy does first; the result of the check is kept for the next run."""
 
 
 def load(
-    policy_class: type[Policy], config: RunConfig, source: ModelSource, *, need_reference: bool
+    policy_class: type[Policy],
+    config: RunConfig,
+    source: ModelSource,
+    *,
+    need_reference: bool,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Policy:
     """Load the configured model with a fresh adapter (seeded), or with all weights trainable.
 
@@ -33,6 +45,7 @@ def load(
         config: the configuration of the run.
         source: where the model is.
         need_reference: whether a frozen reference is kept.
+        say: is told what takes long.
     """
     device = pick_device(config.model.device)
     share_heap(device)
@@ -48,8 +61,7 @@ def load(
         kind=config.model.kind,
     )
     tokenizer = load_tokenizer(source)
-    if config.model.chat_template:
-        tokenizer.chat_template = config.model.chat_template
+    set_template(tokenizer, config.model.chat_template, source)
     torch.manual_seed(config.seed)
     model, reference = (
         (add_adapter(base, config.lora, source, task=policy_class.task), None)
@@ -60,25 +72,27 @@ def load(
         offload(model, device)
     if config.trainer.gradient_checkpointing:
         recompute(model)
-    logits_mb = config.trainer.logits_mb
-    with loading_errors(source.name, "used"):
+    with loading_errors(source.name, "used"), phase(PREPARING, say):
         return policy_class(
-            model,
-            tokenizer,
-            reference=reference,
-            shared_prefix=config.trainer.shared_prefix,
-            logits_bytes=None if logits_mb is None else logits_mb * 2**20,
-            compute_dtype=dtype,
-            frame=ChatFrame(
-                config.model.system_prompt,
-                config.model.chat_template_args,
-                tool_format=(
-                    None if config.model.tool_format == "auto" else config.model.tool_format
-                ),
-            ),
-            stacked=config.trainer.stacked_layers,
-            thought_tags=config.model.thought_tags,
+            model, tokenizer, reference=reference, compute_dtype=dtype, **_arguments(config)
         )
+
+
+def _arguments(config: RunConfig) -> dict[str, Any]:
+    """Return the arguments of a policy that the config decides."""
+    chosen, logits_mb = config.model, config.trainer.logits_mb
+    return {
+        "shared_prefix": config.trainer.shared_prefix,
+        "logits_bytes": None if logits_mb is None else logits_mb * 2**20,
+        "frame": ChatFrame(
+            chosen.system_prompt,
+            chosen.chat_template_args,
+            tool_format=None if chosen.tool_format == "auto" else chosen.tool_format,
+        ),
+        "stacked": config.trainer.stacked_layers,
+        "thought_tags": chosen.thought_tags,
+        "passed": PassedBefore(reads=config.trainer.self_check == "once"),
+    }
 
 
 def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from grpo_core.config.config import RunConfig
 from grpo_core.engine.compute import recompute
 from grpo_core.engine.compute.logprob import COPIES, COPIES_WITH_REFERENCE
+from grpo_core.engine.compute.openmp import considerate_threads
 from grpo_core.engine.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.engine.models.device import free_memory, used_memory
 from grpo_core.engine.policy.causal import Policy
@@ -49,6 +50,10 @@ class Footprint:
     """Measure what a loaded policy needs, before its weights are sharded over processes."""
 
     def __init__(self, policy: Policy) -> None:
+        with considerate_threads(policy.device):
+            self._measure(policy)
+
+    def _measure(self, policy: Policy) -> None:
         model, device = policy.model, policy.device
         own_parameters = list(model.parameters())
         on_device = {

@@ -4,70 +4,85 @@ No setting of a model states reliably which masks, padding and caches it can be 
 is tried once, when the policy is made: in float32, on random tokens, with several prompts of
 different lengths that share a start, with completions that diverge, and with windows narrowed so
 that the texts exceed them. It has to equal the model's plain forward pass of each text alone.
+
+Which of them passed is stored for the next run (see `passed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import torch
-from torch import Tensor
 
 from grpo_core.engine.compute.masks import Masking, maskings, narrow_windows
-from grpo_core.engine.policy.ways import CheckedPolicy, ContinuedLines, DecodingWay, Text, Training
+from grpo_core.engine.compute.openmp import considerate_threads
+from grpo_core.engine.policy.passed import Results
+from grpo_core.engine.policy.way_trial import (
+    DIVERGE,
+    LEAST_EXACT,
+    NEW,
+    TOLERANCE,
+    Trial,
+    noisy_tolerance,
+    plain_logprobs,
+)
+from grpo_core.engine.policy.ways import CheckedPolicy, DecodingWay, Text, Training
 from grpo_core.protocol.errors import ConfigError
-
-TOLERANCE = 1e-3
-"""Most nats by which log-probs may differ in float32: well above the rounding of large models, far
-below what a wrong mask, window or cap changes."""
-
-LEAST_EXACT = 0.5
-"""Most nats by which they may differ where quantised weights prevent float32. Below that the
-tolerance is four times what the company of another row in the batch changes."""
 
 WINDOW = 8
 """Tokens to which windows are narrowed for the check."""
 
-START, LENGTHS, NEW, DIVERGE = 9, (12, 15, 20), 5, 2
-"""Tokens of the texts: the common start of the prompts, the prompts, the completions, and what two
-completions of the same prompt have in common."""
-
-REFUSALS = (
-    RuntimeError,
-    ValueError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    KeyError,
-    AssertionError,
-)
-"""What models raise that take no such mask, padding or cache, or have no head."""
+START, LENGTHS = 9, (12, 15, 20)
+"""Tokens of the texts: the common start of the prompts, and the prompts."""
 
 
-def choose_ways(policy: CheckedPolicy, *, shared_prefix: bool, logits_bytes: int) -> None:
+def choose_ways(
+    policy: CheckedPolicy,
+    *,
+    shared_prefix: bool,
+    logits_bytes: int,
+    known: Mapping[str, bool] = MappingProxyType({}),
+) -> Results:
     """Set the ways in which a policy is computed.
 
     Args:
         policy: the policy.
         shared_prefix: whether shared tokens may be computed once.
         logits_bytes: most bytes for logits at a time, if the model allows to compute them so.
+        known: the results of an earlier check of the same model.
+
+    Returns:
+        The results of the check; {} if the known ones were enough.
 
     Raises:
         ConfigError: the model cannot compute a text, or no way gives its own log-probs.
     """
-    with torch.no_grad(), policy.exactly() as exact, narrow_windows(policy.model, WINDOW):
+    try:
+        _choose(_Check(policy, known.__getitem__), shared_prefix, logits_bytes)
+        return {}
+    except (KeyError, ConfigError):  # something is not known, or nothing has passed
+        pass
+    with (
+        torch.no_grad(),
+        policy.exactly() as exact,
+        narrow_windows(policy.model, WINDOW),
+        considerate_threads(policy.device),
+    ):
         texts = policy.check_texts()
-        expected = _plain(policy, texts)
+        expected = plain_logprobs(policy, texts)
+
+        def try_with(tolerance: float) -> Results:
+            trial = Trial(policy, texts, expected, tolerance)
+            _choose(_Check(policy, trial.agrees), shared_prefix, logits_bytes)
+            return trial.results
+
         if exact:
-            _choose(_Check(policy, texts, expected, TOLERANCE), shared_prefix, logits_bytes)
-            return
+            return try_with(TOLERANCE)
         try:
-            tolerance = _noisy_tolerance(policy, texts)
-            _choose(_Check(policy, texts, expected, tolerance), shared_prefix, logits_bytes)
+            return try_with(noisy_tolerance(policy, texts))
         except ConfigError:  # the noise is larger for other shapes
-            _choose(_Check(policy, texts, expected, LEAST_EXACT), shared_prefix, logits_bytes)
+            return try_with(LEAST_EXACT)
 
 
 def _choose(check: _Check, shared_prefix: bool, logits_bytes: int) -> None:
@@ -75,6 +90,7 @@ def _choose(check: _Check, shared_prefix: bool, logits_bytes: int) -> None:
 
     Raises:
         ConfigError: no way agrees.
+        KeyError: it is not known whether a way agrees.
     """
     if shared_prefix:
         # The name of an attention implementation changes what some models do.
@@ -86,75 +102,45 @@ def _choose(check: _Check, shared_prefix: bool, logits_bytes: int) -> None:
 
 
 class _Check:
-    """Try ways against the log-probs (T, V) that plain forward passes give."""
+    """Set the fastest ways of a policy of which `agrees` says that they agree.
 
-    def __init__(
-        self,
-        policy: CheckedPolicy,
-        texts: Sequence[Text],
-        expected: Sequence[Tensor],
-        tolerance: float,
-    ) -> None:
-        self.policy, self._texts, self._expected_TV = policy, texts, expected
-        self._chosen_T = [
-            torch.stack([row_V[token] for row_V, token in zip(rows, text.completion, strict=True)])
-            for text, rows in zip(texts, expected, strict=True)
-        ]
-        self._tolerance = tolerance
+    Args:
+        policy: the policy.
+        agrees: returns whether the ways that are set agree, by their name.
+    """
+
+    def __init__(self, policy: CheckedPolicy, agrees: Callable[[str], bool]) -> None:
+        self.policy, self._agrees = policy, agrees
 
     def choose(self, *, shared_prefix: bool, logits_bytes: int, slow: bool) -> bool:
         """Set the first ways that agree; return False if a slow one is needed and not allowed."""
-        policy = self.policy
+        policy, speed = self.policy, "slow" if slow else "fast"
         trees: list[Masking | None] = []
         if shared_prefix:
             trees += [None] if policy.fills else maskings(policy.model)
         ways = [(Training.TREES, masking) for masking in trees]
         ways += [(Training.PADDED, None), (Training.ALONE, None)] if slow else []
         policy.logits_bytes = 0
-        if not self._use_first(ways, self._training_error):
+        for number, way in enumerate(ways):
+            policy.training, policy.masking = way
+            if self._agrees(f"{speed} training {number}"):
+                break
+        else:
             if slow:
                 raise _refusal(policy, "log-probs")
             return False
-        if not (logits_bytes and self._use_first([logits_bytes], self._logits_error)):
+        policy.logits_bytes = logits_bytes
+        if logits_bytes and not self._agrees(f"{speed} logits"):
             policy.logits_bytes = 0
         if policy.fills:
             return True
         trees_first = list(DecodingWay) if policy.masking is not None else list(DecodingWay)[1:]
-        agrees = self._use_first(trees_first if slow else [DecodingWay.TREES], self._sampling_error)
-        if slow and not agrees:
+        for sampling in trees_first if slow else [DecodingWay.TREES]:
+            policy.sampling = sampling
+            if self._agrees(f"{speed} sampling {sampling.name}"):
+                return True
+        if slow:
             raise _refusal(policy, "next tokens")
-        return agrees
-
-    def _training_error(self, way: tuple[Training, Masking | None]) -> float:
-        self.policy.training, self.policy.masking = way
-        return self._text_error()
-
-    def _logits_error(self, size: int) -> float:
-        self.policy.logits_bytes = size
-        return self._text_error()
-
-    def _text_error(self) -> float:
-        """Return the largest error with all texts in one tree, and with a tree for each."""
-        together = len(self._texts)
-        return max(
-            _largest_difference(self.policy.text_logprobs(self._texts, size), self._chosen_T)
-            for size in ((1, together) if self.policy.masking is not None else (1,))
-        )
-
-    def _sampling_error(self, way: DecodingWay) -> float:
-        self.policy.sampling = way
-        return _largest_difference(_decoded(self.policy, self._texts), self._expected_TV)
-
-    def _use_first(self, ways: Sequence[Any], error_of: Callable[[Any], float]) -> bool:
-        """Set the first way whose error is within the tolerance; return False if none is."""
-        for way in ways:
-            try:
-                if error_of(way) < self._tolerance:
-                    return True
-            except torch.OutOfMemoryError:
-                raise
-            except REFUSALS:
-                continue
         return False
 
 
@@ -185,100 +171,6 @@ def random_texts(
     texts[-1] = Text(texts[-1].prompt, (padding, *texts[-1].completion[1:]))
     sibling = (*texts[0].completion[:DIVERGE], *draw(NEW - DIVERGE))
     return [*texts, Text(texts[0].prompt, sibling)]
-
-
-def _plain(policy: CheckedPolicy, texts: Sequence[Text]) -> list[Tensor]:
-    """Return the log-probs (T, V) of each text by forward passes of its own."""
-    try:
-        return [policy.plain_logits(text).float().log_softmax(dim=-1) for text in texts]
-    except torch.OutOfMemoryError:
-        raise
-    except REFUSALS as error:
-        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
-        raise ConfigError(
-            f"a model of type {policy.model.config.model_type!r} cannot compute a plain text of "
-            f"{len(texts[0].prompt)} tokens: {reason}; use another model"
-        ) from error
-
-
-def _noisy_tolerance(policy: CheckedPolicy, texts: Sequence[Text]) -> float:
-    """Return the tolerance where nothing can be computed in float32."""
-    policy.training, policy.masking, policy.logits_bytes = Training.PADDED, None, 0
-    pair = [texts[0], texts[-1]]  # of equal length, so nothing is padded
-    alone = [policy.text_logprobs([text])[0] for text in pair]
-    noise = _largest_difference(policy.text_logprobs(pair), alone)
-    return min(max(TOLERANCE, 4 * noise), LEAST_EXACT)
-
-
-def _decoded(policy: CheckedPolicy, texts: Sequence[Text]) -> list[Tensor]:
-    """Return the log-probs (T, V) of each text as decoding computes them, token by token.
-
-    Completions of a prompt share a line until they diverge, the shortest text ends early, and the
-    longest ones join the others later where that is possible.
-    """
-
-    def length(i: int) -> int:
-        return len(texts[i].prompt)
-
-    order = sorted(range(len(texts)), key=length)
-    if policy.sampling in (DecodingWay.TREES, DecodingWay.PADDED):
-        groups = [(order[:-2], order[-2:])] if len(order) > 2 else [(order, [])]
-    else:
-        groups = [(list(group), []) for _, group in groupby(order, length)]
-    logprobs: list[list[Tensor]] = [[] for _ in texts]
-    for first, later in groups:
-        _decode(policy, texts, first, later, logprobs)
-    return [torch.stack(rows) for rows in logprobs]
-
-
-def _decode(
-    policy: CheckedPolicy,
-    texts: Sequence[Text],
-    active: list[int],
-    later: list[int],
-    logprobs: list[list[Tensor]],
-) -> None:
-    """Decode the texts with the indices `active`, and `later` ones, and add their log-probs."""
-
-    def start(indices: Sequence[int]) -> tuple[ContinuedLines, list[int]]:
-        prompts = list(dict.fromkeys(texts[i].prompt for i in indices))
-        return policy.open_lines(prompts), [prompts.index(texts[i].prompt) for i in indices]
-
-    lines, line = start(active)
-    if later and not lines.joinable:
-        active, later = [*active, *later], []
-        lines, line = start(active)
-    shortest = active[0]
-    while True:
-        for k, i in zip(line, active, strict=True):
-            logprobs[i].append(lines.logits_KV[k].float().log_softmax(dim=-1))
-        going = [
-            (k, i)
-            for k, i in zip(line, active, strict=True)
-            if len(logprobs[i]) < (DIVERGE + 1 if i == shortest and len(active) > 1 else NEW)
-        ]
-        if not going:
-            return
-        active = [i for _, i in going]
-        steps = [(k, texts[i].completion[len(logprobs[i]) - 1]) for k, i in going]
-        branches = list(dict.fromkeys(steps))
-        lines.extend(policy.model, [k for k, _ in branches], [token for _, token in branches])
-        line = [branches.index(step) for step in steps]
-        if len(logprobs[active[0]]) == 1:
-            policy.open_lines([texts[-2].prompt])  # a state inside the model would be overwritten
-        if later and len(logprobs[active[0]]) == 2:
-            more, more_line = start(later)
-            line += [len(lines.logits_KV) + k for k in more_line]
-            lines.join(more)
-            active, later = [*active, *later], []
-
-
-def _largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
-    """Return the largest difference of log-probs; those that only `second` has do not count."""
-    return max(
-        float((a - b[: len(a)]).abs().nan_to_num(nan=torch.inf).max())
-        for a, b in zip(first, second, strict=True)
-    )
 
 
 def _refusal(policy: CheckedPolicy, subject: str) -> ConfigError:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from grpo_core.engine.compute.masks import Masking
+from grpo_core.engine.compute.tuning import Tuning
 
 
 class Training(Enum):
@@ -60,6 +62,12 @@ class CheckedPolicy(Protocol):
     sampling: DecodingWay
     masking: Masking | None
     logits_bytes: int
+    device: torch.device
+    tuning: Tuning
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Return the type of the forward pass."""
 
     @property
     def fills(self) -> bool:

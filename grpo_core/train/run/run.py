@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from grpo_core.calls.deadline import describe
+from grpo_core.calls.phases import phase
 from grpo_core.engine.compute.heap import Heap
 from grpo_core.engine.policy.memory_estimate import MB, format_bytes
 from grpo_core.figures.gains import Gain, Scores, against_audit, gains_of
@@ -201,12 +202,14 @@ class Run:
     async def _open(self) -> None:
         """Check and announce what the run needs, and start its folder."""
         actor, journal = self._actor, self._journal
-        await look_at_rows(self.method, journal)
-        tasks = await create_first_tasks(self.method)
-        prompts = encode_first_prompts(self.method, tasks, journal)
+        with phase("starting the environments and creating the first tasks", journal.say):
+            await look_at_rows(self.method, journal)
+            tasks = await create_first_tasks(self.method)
+            prompts = encode_first_prompts(self.method, tasks, journal)
         if self.done == 0:
-            keys = [task.key for task in tasks]
-            await check_references(actor, keys, warn=journal.warn, refuse=True)
+            with phase("verifying the reference answers of the first tasks", journal.say):
+                keys = [task.key for task in tasks]
+                await check_references(actor, keys, warn=journal.warn, refuse=True)
         self._memory, disk = estimate_needs(
             self.method,
             prompts,
@@ -214,14 +217,16 @@ class Run:
             steps=self.method.total - self.done,
             observer=journal,
         )
-        await check_sampler(actor, prompts, journal)
+        with phase("comparing the sampler's log-probs with the trainer's", journal.say):
+            await check_sampler(actor, prompts, journal)
         self._heap = Heap(actor.policy.device, expected=self._memory.peak)
         record = recorded_config(self.method)
         self._saving.hold()
         if self.done == 0:
             self._start_folder(record)
         journal.begin(self.folder)
-        cards = {source.name: await self._card(source) for source in actor.sources}
+        with phase("writing the cards of the environments", journal.say):
+            cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
         if actor.defaults:
             journal.announce(actor.defaults)

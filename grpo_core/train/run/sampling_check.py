@@ -87,7 +87,8 @@ def warn_of_unseen_tools(actor: Actor, task: Task[Any], observer: Observer) -> N
     if tools and actor.policy.encode(task.prompt, tools=tools) == actor.policy.encode(task.prompt):
         observer.warn(
             "the model's chat template has no place for tools, so the policy does not see those of "
-            f"{task.key.env!r}; set model.chat_template, or describe them in the prompt"
+            f"{task.key.env!r}; set model.chat_template (chatml-tools is one for models of ChatML) "
+            "or describe them in the prompt"
         )
 
 

@@ -11,12 +11,11 @@ import typer
 
 from grpo_core import ConfigError, build_config
 from grpo_core.api.figures import Sampled
-from grpo_core.api.runs import Observer
 from grpo_core.api.settings import RunConfig, nested, parse_setting
 from grpo_core.api.verify import Source, Sources
 from grpo_core.cli.environment import Name
 from grpo_core.cli.given import Sets, by_flag, settings_of, takes
-from grpo_core.cli.measuring import ActorResult, ShowProgress, run_with_actor
+from grpo_core.cli.measuring import ActorResult, Remarks, ShowProgress, run_with_actor
 from grpo_core.cli.options import AsJson, Device, Dtype, MaxNewTokens, Model, Seed, Settings
 from grpo_core.cli.output import print_json
 from grpo_core.cli.run_config import environments
@@ -230,7 +229,7 @@ def _choose_levels(source: Source, requested: Sequence[float]) -> Sequence[float
     return (source.level,)
 
 
-class _Warnings(Observer):
+class _Warnings(Remarks):
     """Keeps what a run would warn of before its first step."""
 
     def __init__(self) -> None:

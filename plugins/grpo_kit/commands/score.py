@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +111,11 @@ def _read_answer(source: str) -> str:
         UserError: it cannot be read.
     """
     holds, name = "a text file (or - for stdin)", f"--answer {source!r}"
+    if source != "-" and not os.path.lexists(source):
+        raise UserError(
+            f"{name} cannot be read: there is no such file; name {holds}. To score this text: "
+            f"echo {shlex.quote(source)} | grpo env score NAME --answer -"
+        )
     text = (
         decode_text(sys.stdin.buffer.read(), name=name, holds=holds)
         if source == "-"

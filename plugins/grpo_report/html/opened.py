@@ -220,7 +220,9 @@ class OpenRun:
         return count, warnings
 
     def _scale(self) -> dict[str, float] | None:
-        """Return the lowest and the highest reward of the run."""
+        """Return the lowest and the highest reward of the run, and at least 0 and 1: a bar over
+        what was reached alone would show a run of small rewards as a good one.
+        """
         ends = [
             rows[0].reward
             for descending in (False, True)
@@ -232,7 +234,7 @@ class OpenRun:
         ]
         if len(ends) < 2 or ends[0] is None or ends[1] is None:
             return None
-        return {"low": ends[0], "high": ends[1]}
+        return {"low": min(0.0, ends[0]), "high": max(1.0, ends[1])}
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -23,6 +23,7 @@ _MODULES = (
     "route",
     "filter",
     "source",
+    "axes",
     "plots",
     "charts",
     "groups",

@@ -1,7 +1,40 @@
 // The page of curves: a summary of each run, and charts that zoom together.
+import { beyondText, oneUnitEach, withoutOutliers } from "./axes.js";
 import { address } from "./route.js";
-import { button, el, heading, number, percent } from "./dom.js";
+import { button, el, heading, number, percent, textBlock } from "./dom.js";
 import { CHARTS, SMOOTH, curvesOf, plotted } from "./plots.js";
+
+const DEAD = 0.5; // share of groups with a signal below which the page says so
+const LAST_WARNINGS = 3; // the others are on the page of the setup
+
+/** Return the place of the last value in each row of a chart's data. */
+const lastOf = (data) =>
+  data.map((row) => row.findLastIndex((value) => value !== null && value !== undefined));
+
+/** Say what a person has to know before the curves: dead groups and warnings. */
+function noticesOf({ metrics, facts }) {
+  const mixed = (metrics.steps.columns["groups/mixed"] ?? []).filter((value) => value !== null);
+  const recent = mixed.slice(-SMOOTH);
+  const alive = recent.reduce((sum, value) => sum + value, 0) / recent.length;
+  const dead =
+    recent.length && alive < DEAD
+      ? `In the last ${recent.length} steps ${percent(1 - alive)} of the groups were dead: the ` +
+        "rewards of all their attempts were the same, and nothing was learned from them."
+      : "";
+  const rest = facts.warnings.length - LAST_WARNINGS;
+  const texts = [dead, ...facts.warnings.slice(-LAST_WARNINGS)].filter(Boolean);
+  if (!texts.length) return "";
+  return el(
+    "div",
+    { class: "notices", role: "note", "aria-label": "Warnings" },
+    el(
+      "ul",
+      { class: "warnings" },
+      texts.map((text) => el("li", {}, textBlock(text, { fold: 300, label: "Warning" }))),
+    ),
+    rest > 0 && el("a", { href: address("setup", {}) }, `${number(rest)} earlier warnings`),
+  );
+}
 
 function summaryOf(runs) {
   const last = (columns, key) => columns[key]?.findLast((value) => value !== null);
@@ -31,6 +64,8 @@ function summaryOf(runs) {
         ),
         held.filter(([, value]) => value).map(([label, value]) => tile(label, value)),
         tile("Reward in training", number(last(columns, "reward/mean"))),
+        columns["groups/mixed"] &&
+          tile("Dead groups, last step", percent(1 - (last(columns, "groups/mixed") ?? 0))),
         tile("KL per token", number(last(columns, "kl"))),
         tile("Tokens of a completion", number(last(columns, "completion_length/mean"))),
         tile(
@@ -45,6 +80,7 @@ function summaryOf(runs) {
         ),
       ),
       facts.signal.remark && el("p", { class: "hint", role: "note" }, facts.signal.remark),
+      noticesOf({ metrics, facts }),
     );
   });
 }
@@ -107,11 +143,23 @@ export async function curves(main, source, parameters) {
     grid.append(el("p", { class: "empty" }, "No step has been logged yet."));
     return () => {};
   }
-  const draw = (chart, drawn, frame) => {
-    const { data, options } = plotted(chart, drawn, Math.max(240, frame.clientWidth));
+  const draw = (chart, drawn, limits, frame) => {
+    const { data, options } = plotted(chart, drawn, Math.max(240, frame.clientWidth), limits);
     options.hooks = {
+      // Without a cursor the legend has the last value of each curve.
+      setCursor: [
+        (plot) => {
+          if (plot.cursor.idx === null) plot.setLegend({ idxs: lastOf(plot.data) }, false);
+        },
+      ],
       setScale: [
         (plot, scale) => {
+          if (scale === "y") {
+            const ends = [plot.scales.y.min, plot.scales.y.max].map((end) => number(end));
+            const label = `${chart.title}, on an axis from ${ends.join(" to ")}`;
+            plot.ctx.canvas.setAttribute("role", "img");
+            plot.ctx.canvas.setAttribute("aria-label", label);
+          }
           if (scale !== "x" || zooming || !plots.includes(plot)) return;
           const { min, max } = plot.scales.x;
           const whole = min <= plot.data[0][0] && max >= plot.data[0].at(-1);
@@ -121,6 +169,7 @@ export async function curves(main, source, parameters) {
     };
     frame.replaceChildren();
     const plot = new uPlot(options, data, frame);
+    plot.setLegend({ idxs: lastOf(data) }, false);
     let pressed = 0;
     plot.over.addEventListener("mousedown", (event) => {
       pressed = event.clientX;
@@ -145,19 +194,26 @@ export async function curves(main, source, parameters) {
     { rootMargin: "300px" },
   );
   const waiting = new Map();
-  for (const chart of CHARTS) {
-    const drawn = curvesOf(chart, runs);
+  const charts = CHARTS.flatMap((chart) => oneUnitEach(chart, curvesOf(chart, runs)));
+  for (const [chart, drawn] of charts) {
     if (!drawn.length) continue;
+    const limits = withoutOutliers(chart, drawn);
     const frame = el("div", { class: "plot" });
     grid.append(
       el(
         "figure",
         { class: "chart", id: `chart-${chart.id}` },
-        el("figcaption", {}, chart.title, chart.note && el("small", {}, chart.note)),
+        el(
+          "figcaption",
+          {},
+          chart.title,
+          chart.note && el("small", {}, chart.note),
+          limits && el("small", { class: "beyond" }, beyondText(limits)),
+        ),
         frame,
       ),
     );
-    waiting.set(frame, [chart, drawn]);
+    waiting.set(frame, [chart, drawn, limits]);
     seen.observe(frame);
   }
   const resized = new ResizeObserver(() => {

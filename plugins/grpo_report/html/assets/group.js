@@ -5,6 +5,8 @@ import { el, heading, link, number, textBlock } from "./dom.js";
 import { groupAddress } from "./groups.js";
 import { MEASURES, measured } from "./tokens.js";
 
+const LONG_PROMPT = 1200; // characters that leave room for the attempts on the first screen
+
 async function neighbours(source, run, parameters, row) {
   const { at, attempt: _, view, tokens, ...filter } = parameters;
   const answer = await source.groups(run, filter);
@@ -95,6 +97,9 @@ export async function group(main, source, parameters) {
         ),
       ),
     );
+  const length = [data.prompt ?? ""]
+    .flat()
+    .reduce((sum, part) => sum + (part.content ?? part).length, 0);
   const near = el("nav", { class: "pager", "aria-label": "Neighbouring groups" });
   const prompt =
     data.prompt === null
@@ -108,7 +113,18 @@ export async function group(main, source, parameters) {
       { class: "hint" },
       `${key.env}, task ${key.index}, seed ${key.seed}, level ${number(key.level)}, draw ${data.draw}`,
     ),
-    el("details", { class: "prompt", open: true }, el("summary", {}, "Prompt"), prompt),
+    el(
+      "details",
+      { class: "prompt", open: length <= LONG_PROMPT },
+      el(
+        "summary",
+        {},
+        length <= LONG_PROMPT
+          ? "Prompt"
+          : `Prompt of ${number(length)} characters, closed so that the attempts come first`,
+      ),
+      prompt,
+    ),
     data.tools?.length
       ? el(
           "details",

@@ -1,4 +1,5 @@
 // Which curves a chart has, and how they are drawn: moving means, bands, held-out values.
+import { SHORTEST, drawn, range } from "./axes.js";
 import { number, visible } from "./dom.js";
 
 export const SMOOTH = 10; // steps of the moving mean
@@ -21,12 +22,20 @@ export const CHARTS = [
     spread: "reward/std",
     note: "Band: one standard deviation of the rewards of a step.",
   },
-  { id: "pass", title: "Pass rate", of: endsWith("pass_rate"), held: true, not: /curriculum/ },
+  {
+    id: "pass",
+    title: "Pass rate",
+    of: endsWith("pass_rate"),
+    held: true,
+    not: /curriculum/,
+    share: true,
+  },
   { id: "entropy", title: "Entropy of the sampled tokens", of: endsWith("entropy") },
   {
     id: "alive",
     title: "Groups: alive, distinct answers, refilled",
     of: endsWith("groups/mixed", "groups/distinct", "groups/refilled"),
+    share: true,
     note: "Alive: the rewards of the group differ; from the others nothing is learned.",
   },
   {
@@ -35,7 +44,13 @@ export const CHARTS = [
     of: (key) => under("reward/")(key) && !TOTALS.test(key),
     note: "Mean value of each part, without its weight.",
   },
-  { id: "audit", title: "Audits and the environment's metrics", of: under("env/"), held: true },
+  {
+    id: "audit",
+    title: "Audits and the environment's metrics",
+    of: under("env/"),
+    held: true,
+    mixed: true,
+  },
   { id: "kl", title: "KL to the reference, per token", of: endsWith("kl") },
   { id: "kl-sequence", title: "KL to the reference, per completion", of: endsWith("kl/sequence") },
   { id: "length", title: "Tokens of a completion", of: endsWith("completion_length/mean") },
@@ -43,34 +58,44 @@ export const CHARTS = [
     id: "truncated",
     title: "Share that reached the token budget",
     of: endsWith("completion_length/clipped"),
+    share: true,
   },
-  { id: "errors", title: "Share that could not be judged", of: endsWith("verify/error_rate") },
-  { id: "alarms", title: "Alarms", of: under("alarms/") },
+  {
+    id: "errors",
+    title: "Share that could not be judged",
+    of: endsWith("verify/error_rate"),
+    share: true,
+  },
+  { id: "alarms", title: "Alarms", of: under("alarms/"), mixed: true },
   {
     id: "time",
     title: "Seconds of a step, by phase",
+    note: `Less than ${1000 * SHORTEST} ms is drawn as that.`,
     of: (key) => key.startsWith("time/") && key !== "time/load",
     log: true,
   },
   {
     id: "verify-time",
     title: "Seconds inside each reward part",
+    note: `Less than ${1000 * SHORTEST} ms is drawn as that.`,
     of: under("verify/seconds/"),
     log: true,
   },
   { id: "memory", title: "Memory, MiB", of: under("memory/") },
   { id: "loss", title: "Loss", of: endsWith("loss", "policy_loss", "kl_penalty") },
   { id: "gradient", title: "Norm of the gradient", of: endsWith("grad_norm") },
-  { id: "clip", title: "Share of clipped tokens", of: endsWith("clip_fraction") },
+  { id: "clip", title: "Share of clipped tokens", of: endsWith("clip_fraction"), share: true },
   { id: "staleness", title: "Age of the sampling weights, steps", of: under("staleness/") },
 ];
 
-function moving(values) {
+/** Return mean and deviation of the last steps; values beyond the limits do not count. */
+function moving(values, limits) {
   const recent = [];
   const mean = [];
   const deviation = [];
   for (const value of values) {
-    if (value !== null) recent.push(value);
+    const counts = !limits || (value >= limits.low && value <= limits.high);
+    if (value !== null && counts) recent.push(value);
     if (recent.length > SMOOTH) recent.shift();
     if (!recent.length) {
       mean.push(null);
@@ -110,12 +135,13 @@ export function curvesOf(chart, runs) {
       const values = columns[key];
       if (hasValues(values) && !(key.endsWith("refilled") && values.every((value) => !value))) {
         const spread = chart.spread && columns[key.replace(/reward\/mean$/, chart.spread)];
-        curves.push({ label, steps: columns.step, values, spread });
+        curves.push({ label, unit: short, steps: columns.step, values, spread });
       }
       const measured = chart.held && held[`eval/${key}`];
       if (hasValues(measured)) {
         curves.push({
           label: label.replace(/training$/, "held-out"),
+          unit: short,
           held: true,
           steps: held.step,
           values: measured,
@@ -127,8 +153,8 @@ export function curvesOf(chart, runs) {
   return curves;
 }
 
-/** Return the data of a chart as uPlot takes them, and its options. */
-export function plotted(chart, curves, width) {
+/** Return the data of a chart as uPlot takes them, and its options; `limits` cut its axis. */
+export function plotted(chart, curves, width, limits) {
   const x = [...new Set(curves.flatMap((curve) => curve.steps))].sort((a, b) => a - b);
   const place = new Map(x.map((step, position) => [step, position]));
   const data = [x];
@@ -137,7 +163,7 @@ export function plotted(chart, curves, width) {
   const add = (curve, values, options) => {
     const row = new Array(x.length).fill(options.held ? undefined : null);
     curve.steps.forEach((step, at) => {
-      row[place.get(step)] = values[at];
+      row[place.get(step)] = drawn(chart, values[at]);
     });
     data.push(row);
     series.push({
@@ -178,9 +204,8 @@ export function plotted(chart, curves, width) {
       }
       return;
     }
-    const { mean, deviation } = moving(curve.values);
+    const { mean, deviation } = moving(curve.values, limits);
     const width_ = curve.spread ? moving(curve.spread).mean : deviation;
-    const floor = chart.log ? 1e-9 : -Infinity;
     const high = add(
       curve,
       mean.map((v, at) => (v === null ? null : v + (width_[at] ?? 0))),
@@ -188,7 +213,7 @@ export function plotted(chart, curves, width) {
     );
     const low = add(
       curve,
-      mean.map((v, at) => (v === null ? null : Math.max(floor, v - (width_[at] ?? 0)))),
+      mean.map((v, at) => (v === null ? null : v - (width_[at] ?? 0))),
       { stroke: "transparent", class: "aside" },
     );
     bands.push({ series: [high, low], fill: `${stroke}26` });
@@ -209,7 +234,7 @@ export function plotted(chart, curves, width) {
       series,
       bands,
       legend: { live: true },
-      scales: { x: { time: false }, y: chart.log ? { distr: 3 } : {} },
+      scales: { x: { time: false }, y: { distr: chart.log ? 3 : 1, range: range(chart, limits) } },
       axes: [
         {
           ...axis,
