@@ -234,7 +234,7 @@ WRONG = [
     ("--env arithmetic --model .", "config.json"),
     ("--env arithmetic --out /proc/run", "choose another --out"),
     ("--resume nothing", "holds no run"),
-    ("--resume nothing --lr 1", "remove the other options"),
+    ("--resume nothing --env arithmetic", "remove --env, --data, --reward, --recipe and --out"),
     ("--env arithmetic --device cuda", "cuda"),
 ]
 WRONG_RECIPES = [
