@@ -28,6 +28,7 @@ from grpo_core import AgentEnvironment, Environment, Rollout, TaskKey
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import known_keys
+from grpo_core.figures.floors import PAID_SHARE
 from grpo_core.testing import play_turns
 from grpo_kit.answers import answer_times, balance, floors
 from grpo_kit.answers.failing_verdicts import verify_directly
@@ -394,13 +395,15 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
     }
     shares = {
         "`floor.junk`": [floors.MOST_TASKS, floors._MOST_FOR_FORM],
-        "`floor.echo`, `floor.other`": [floors.MOST_TASKS] * 2
-        + [floors.FOR_ECHO, floors.MOST_TASKS],
+        "`floor.echo`, `floor.other`": [
+            *(floors.MOST_TASKS, PAID_SHARE, floors.MOST_TASKS),
+            *(floors.FOR_ECHO, floors.MOST_TASKS),
+        ],
         "`floor.constant`": [balance._ELSEWHERE, balance._NEARLY_ALL],
         "`floor.balance`": [balance._MOST_COMMON],
         "`task.secret`": [leaks._MOST_PROMPTS],
         "`task.split`": [
-            *(held_out._PARAPHRASED, held_out._PARAPHRASED_WIDE),
+            *(held_out._BY_CHANCE, held_out._PARAPHRASED, held_out._PARAPHRASED_WIDE),
             *(held_out._ONE_QUESTION, held_out._TURNED_ROUND),
         ],
         "`cost.time`": [answer_times._USUAL_SHARE],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -32,11 +33,17 @@ def live(progress: Progress) -> Iterator[None]:
         yield
 
 
+PLAIN_SECONDS = 15.0
+"""How often a line says how far a command is where no bar can be shown."""
+
+
 @contextlib.contextmanager
 def progress_bar(
     title: str, *columns: ProgressColumn, total: float | None = None, **fields: Any
 ) -> Iterator[Callable[..., None]]:
     """Show a bar with one task on stderr while the block runs, and remove it at the end.
+
+    Where stderr is no terminal, print a line now and then instead.
 
     Args:
         title: the label of the bar.
@@ -47,15 +54,45 @@ def progress_bar(
     Yields:
         A function that takes the options of `rich.progress.Progress.update`.
     """
+    console = PrintableConsole(stderr=True)
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *columns,
-        console=PrintableConsole(stderr=True),
+        console=console,
         transient=True,
     )
-    with live(bar):
-        yield partial(bar.update, bar.add_task(title, total=total, **fields))
+    task = bar.add_task(title, total=total, **fields)
+    shown = live(bar) if console.is_terminal else _lines(bar, title, console)
+    with shown:
+        yield partial(bar.update, task)
+
+
+@contextlib.contextmanager
+def _lines(bar: Progress, title: str, console: PrintableConsole) -> Iterator[None]:
+    """Print how far the one task of `bar` is, every PLAIN_SECONDS while the block runs."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        started = time.monotonic()
+        while not ended.wait(PLAIN_SECONDS):
+            (task,) = bar.tasks
+            of_all = "" if task.total is None else f" of {task.total:g}"
+            what = "" if task.description == title else f", now {task.description}"
+            line = (
+                f"{title}: {task.completed:g}{of_all} in {time.monotonic() - started:.0f} s{what}"
+            )
+            with contextlib.suppress(OutputError, OSError):  # nobody reads it any longer
+                console.print(printable(line, limit=MESSAGE_LIMIT), soft_wrap=True, markup=False)
+
+    teller = threading.Thread(target=tell, name="grpo progress", daemon=True)
+    teller.start()
+    try:
+        with printable_streams():
+            yield
+    finally:
+        ended.set()
+        teller.join()
 
 
 PHASES = {

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
+from grpo_core.protocol.ties import reaches
 from grpo_core.protocol.types import Verdict
+
+PAID_SHARE = 0.75
+"""A wrong answer that earns this share of what a right one earns is paid."""
+ADVICE_BESIDE_RIGHT = {
+    "first": "take something off for what is added, or set "
+    'answer_at = "start" if the answer counts at the start of a free text',
+    "last": "take something off for what is added, or set "
+    'answer_at = "end" if the answer counts at the end of a free text',
+}
+"""What an author can do, by the place of a right answer beside wrong ones that is paid."""
 
 _REFERENCES_TRIED = 8
 """How many references of other tasks are tried as constant answers, the most frequent first.
@@ -56,6 +67,24 @@ class Floor:
     def passed(self) -> int:
         """Return the number of tasks that the answer passes."""
         return round((self.pass_rate or 0.0) * self.tasks)
+
+
+def is_paid(verdict: Verdict, *, best: float, floor: float, beside_right: bool = False) -> bool:
+    """Return whether a wrong answer is paid: what a check of the kit and an alarm mean by it.
+
+    It passes, or earns PAID_SHARE of what a right answer earns.
+
+    Args:
+        verdict: Its verdict.
+        best: What a right answer earns.
+        floor: What the worst answer earns.
+        beside_right: Whether the text holds the right answer as well. It may then earn the share
+            that is right, such as 9 of 10 words, so it is paid only if the rest costs nothing.
+    """
+    share = 1.0 if beside_right else PAID_SHARE
+    return verdict.scored and (
+        verdict.passed or (best > floor and reaches(verdict.total - floor, share * (best - floor)))
+    )
 
 
 def constant_answers(

@@ -17,7 +17,7 @@ from grpo_core.calls.deadline import describe, within
 from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.endpoint import Endpoint
-from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.environment import Environment, Services, needed_services
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.hookspecs import Kind
@@ -207,7 +207,11 @@ class Lender:
             ConfigError: it needs a judge and none is configured, or a setting is not valid.
             PluginError: a service cannot be loaded or created.
         """
-        needs = environment_class.needs if config is None else environment_class.needed(config)
+        needs = (
+            environment_class.needs
+            if config is None
+            else needed_services(environment_class, config)
+        )
         if "sandbox" in needs and not self._sandboxes:
             self._sandboxes["default"] = open_sandbox(self._host, self._sandbox_config)
         if "judge" in needs and not self._judge_configs:

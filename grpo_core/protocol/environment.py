@@ -10,14 +10,14 @@ import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal, get_args
 
 from grpo_core.protocol.endpoint import Endpoint
 from grpo_core.protocol.episode import Episode
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, did_you_mean
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sandbox import Sandbox
 from grpo_core.protocol.tools import answers
@@ -256,7 +256,7 @@ class Environment(ABC, Generic[Data]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         self.config: Any = type(self).Config() if config is None else config
-        vars(self)["needs"] = type(self).needed(self.config)
+        vars(self)["needs"] = needed_services(type(self), self.config)
         self.services = services or Services()
 
     @abstractmethod
@@ -432,6 +432,29 @@ class Environment(ABC, Generic[Data]):
             f"{cls.__qualname__} overrides none of verify, averify, verify_batch and episode; "
             "write one of them"
         )
+
+
+def needed_services(cls: type[Environment[Any]], config: Any) -> frozenset[Need]:
+    """Return what `needed` says, checked.
+
+    Raises:
+        ConfigError: it is no set, or names what is no service.
+    """
+    needs: object = cls.needed(config)
+    if not isinstance(needs, Set):
+        names = needs if isinstance(needs, list | tuple) and needs else [needs]
+        quoted = ", ".join(f'"{name}"' for name in names)
+        raise ConfigError(
+            f"{cls.__qualname__} declares needs = {needs!r}, a {type(needs).__name__} and no set; "
+            f"write needs = frozenset({{{quoted}}})"
+        )
+    for name in needs:
+        if name not in get_args(Need):
+            raise ConfigError(
+                f"{cls.__qualname__} needs {name!r}, which is no service"
+                f"{did_you_mean(str(name), get_args(Need))} There are {', '.join(get_args(Need))}"
+            )
+    return frozenset(needs)
 
 
 def _source_of(cls: type) -> str:

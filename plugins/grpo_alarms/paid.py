@@ -8,6 +8,7 @@ from typing import Any
 from grpo_alarms.canaries import JudgedCanary
 from grpo_alarms.seen import Seen
 from grpo_alarms.sequential import ChangeDetector
+from grpo_core.api.figures import ADVICE_BESIDE_RIGHT
 from grpo_core.protocol.events import AlarmRaised, RolloutPlace
 from grpo_core.words import shorten
 
@@ -86,11 +87,12 @@ def _alarm(seen: Seen, environment: str, kind: str, tried: Sequence[JudgedCanary
         if canary.compared is not None
         else f"{kind} is paid on {len(paid)} of {len(tried)} tasks"
     )
+    remedy = ADVICE_BESIDE_RIGHT.get(canary.right_at or "", "fix the verifier")
     message = (
         f"{what} of this step, {mean:.3f} in the mean, where the attempts earn "
         f"{_mean_reward(seen):.3f}, though such answers must not be paid; for example "
         f"{shorten(canary.text)}: the verifier has a hole that training will find or has "
-        "found; read the group, try the answer with `grpo env score`, and fix the verifier"
+        f"found; read the group, try the answer with `grpo env score`, and {remedy}"
     )
     shown = (
         RolloutPlace(seen.step, canary.task.key, canary.task.draw)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_core import Environment
+from grpo_core import AgentEnvironment, Environment
 from grpo_core.api.protocol import did_you_mean
 from grpo_kit.check import check, registered
 from grpo_kit.result import BrokenPromiseError
@@ -16,6 +17,8 @@ from grpo_kit.subject import Subject
 UNWAIVABLE = ("declared.contract", "task.made")
 """The checks without which no other check is possible."""
 
+_SIMILAR = 0.8
+"""How similar a name is that was meant to be another one, from 0 to 1."""
 _SYNCHRONOUS = (
     *("task", "size", "verify", "tools", "reference", "cheats", "mutants", "canaries", "audit"),
 )
@@ -72,6 +75,52 @@ async def check_contract(subject: Subject) -> str:
         f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is "
         f"{env.floor:g}{waived}"
     )
+
+
+@check(
+    "declared.names",
+    "warning",
+    asks="Are the names of what the class declares spelt as the protocol has them?",
+)
+async def check_names(subject: Subject) -> str:
+    """Check that no attribute or method of the class looks like a misspelt one of the protocol.
+
+    One that has another name is never read, so its default holds without a word. A class that
+    defines the right name as well means something else by the similar one.
+    """
+    env_class = type(subject.env)
+    base = AgentEnvironment if issubclass(env_class, AgentEnvironment) else Environment
+    of_core = [cls for cls in env_class.__mro__ if _is_of_core(cls)]
+    misspelt, count = [], 0
+    for cls in env_class.__mro__:
+        own = {} if cls in of_core else {n: v for n, v in vars(cls).items() if n[0] != "_"}
+        count += len(own)
+        for name, value in own.items():
+            if any(hasattr(known, name) for known in of_core):
+                continue
+            alike = [
+                known
+                for known in dir(base)
+                if known[0] != "_"
+                and known not in own
+                and _is_method(getattr(base, known)) == _is_method(value)
+            ]
+            if similar := difflib.get_close_matches(name, alike, n=1, cutoff=_SIMILAR):
+                misspelt.append(f"{name} (did you mean {similar[0]}?)")
+    if misspelt:
+        raise BrokenPromiseError(
+            f"nothing reads {', '.join(misspelt)}; rename what is misspelt, or begin a name of "
+            "your own with an underscore"
+        )
+    return f"{count} public names of the class, none of which is nearly one of the protocol"
+
+
+def _is_of_core(cls: type) -> bool:
+    return cls in Environment.__mro__ or cls.__module__.partition(".")[0] == "grpo_core"
+
+
+def _is_method(value: object) -> bool:
+    return callable(value) or isinstance(value, classmethod | staticmethod)
 
 
 def _check_synchronous(env: Environment[Any]) -> None:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from grpo_core import Environment, Rollout, Task, TaskKey, Verdict
+from grpo_core.api.figures import Floor, is_paid
 from grpo_core.api.protocol import Split
 from grpo_core.api.settings import VerifyConfig
 from grpo_core.api.verify import IsolatedReplies, Verifier, size_of, verdict_needs
@@ -258,12 +259,23 @@ class Subject:
         """Return what is known of the right answers and their form."""
         return KnownAnswers(self.env, self.answered, self.reference_verdicts)
 
+    @cached_property
+    def best(self) -> float:
+        """Return what right answers earn in the mean; the floor if none passed."""
+        right = Floor.of("right answers", [v for v in self.reference_verdicts if v.passed])
+        return self.env.floor if right.reward is None else right.reward
+
+    def is_paid(self, verdict: Verdict, *, beside_right: bool = False) -> bool:
+        """Return whether a wrong answer is paid, as the alarms of a run mean it."""
+        return is_paid(verdict, best=self.best, floor=self.env.floor, beside_right=beside_right)
+
     async def must_fail(
         self,
         kind: str,
         attempts: Sequence[Attempt],
         *,
         floor: bool = False,
+        beside_right: bool = False,
         advice: str = "",
         chunk_size: int = _CHUNK_SIZE,
     ) -> int:
@@ -273,6 +285,8 @@ class Subject:
             kind: What the attempts are, for the message.
             attempts: The attempts.
             floor: Also require that the reward is at most the floor.
+            beside_right: The attempts hold the right answer beside wrong ones; also require that
+                they earn less than it.
             advice: What the message says at its end.
             chunk_size: Attempts that are judged at once, so few that a hanging one ends the check.
 
@@ -286,10 +300,13 @@ class Subject:
                     not verdict.scored
                     or verdict.passed
                     or (floor and verdict.total > self.env.floor + TOLERANCE)
+                    or (beside_right and self.is_paid(verdict, beside_right=True))
                 ):
                     expectation = (
                         f"get the floor {self.env.floor:g}"
                         if floor
+                        else "get a verdict, not pass, and earn less than the right answer alone"
+                        if beside_right
                         else "get a verdict, and not pass"
                     )
                     raise BrokenPromiseError(

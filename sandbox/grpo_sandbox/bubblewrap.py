@@ -17,6 +17,7 @@ from typing import Any
 from grpo_core import SESSION_PORT, ConfigError
 from grpo_sandbox.bridge import SHOWN_AT, Bridge, settings_of
 from grpo_sandbox.bundle import command
+from grpo_sandbox.clock import only_child
 from grpo_sandbox.inside.places import HOME
 from grpo_sandbox.interpreter import Interpreter
 from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, Jail, JailLostError, SupervisorEnd
@@ -150,6 +151,7 @@ def _start(
             end=lambda: _end(process),
             interrupt=lambda: _kill(process),
             start_seconds=SCAN_SECONDS if settings["forbidden"] else START_SECONDS,
+            supervisor=lambda: only_child(process.pid),
         )
     except JailLostError:
         _end(process)

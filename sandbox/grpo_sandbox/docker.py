@@ -143,6 +143,7 @@ class Docker(JailPool):
                 interrupt=lambda: _hang_up(channel),
                 multiplexed=True,
                 start_seconds=SCAN_SECONDS if forbidden else START_SECONDS,
+                supervisor=lambda: _process_of(container),
             )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             self._end(container, stream)
@@ -376,6 +377,18 @@ class Docker(JailPool):
             _sweep(client, say)
         finally:
             client.close()
+
+
+def _process_of(container: Any) -> int | None:
+    """Return the first process of a container, or None if this process sees it under no number.
+
+    A daemon on another machine, or in another pid namespace, has numbers of its own.
+    """
+    container.reload()
+    pid: int = container.attrs["State"]["Pid"]
+    with contextlib.suppress(OSError):
+        return pid if container.id in Path(f"/proc/{pid}/cgroup").read_text() else None
+    return None
 
 
 def _mount(bridge: Bridge) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core import Limits
+from grpo_sandbox.clock import CoreClock
 from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, REPLY, STATUSES, pack
 from grpo_sandbox.inside.watch import STREAMS
 
@@ -60,6 +61,7 @@ class Jail:
         reader: Descriptor of its stdout; it may be the same socket as `writer`.
         multiplexed: Whether the reader carries Docker's stream of both outputs.
         start_seconds: How long it may take to report that it is ready.
+        supervisor: Returns the supervisor's process, or None if this machine does not show it.
         end: Kills the supervisor in any state, and returns what is known about its end.
         interrupt: Makes the supervisor end soon; quick, and harmless at any time before `end`.
 
@@ -77,6 +79,7 @@ class Jail:
         interrupt: Callable[[], None],
         multiplexed: bool = False,
         start_seconds: float = START_SECONDS,
+        supervisor: Callable[[], int | None],
     ) -> None:
         self.name = name
         self.jobs = 0
@@ -92,6 +95,7 @@ class Jail:
         ready = self._receive_head(time.monotonic() + start_seconds)
         self.python = str(ready.get("python", "?"))
         self.visible = [str(path) for path in ready.get("visible", [])]
+        self._supervisor = supervisor()
 
     def call(
         self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]
@@ -104,8 +108,9 @@ class Jail:
 
         Returns:
             status, exit, cpu_seconds, wall_seconds (without the time for which the jail was
-            stopped), clean (whether nothing is left in the jail, and its memory never ran out,
-            which Docker would attribute to a later call); result, stdout, stderr as texts.
+            stopped), kept (a KeptSeconds, or None if it is not known), clean (whether nothing is
+            left in the jail, and its memory never ran out, which Docker would attribute to a later
+            call); result, stdout, stderr as texts.
 
         Raises:
             JailLostError: There was no reply, or none that a supervisor writes.
@@ -134,12 +139,14 @@ class Jail:
         """
         self.jobs += 1
         limits = dict(limits or {})
-        deadline = time.monotonic() + float(limits.get("wall_seconds", 0.0)) + GRACE_SECONDS
+        seconds = float(limits.get("wall_seconds", 0.0))
+        deadline = time.monotonic() + seconds + GRACE_SECONDS
+        clock = CoreClock(self._supervisor, seconds) if self._supervisor and seconds else None
         if len(body) > MAX_BODY_BYTES:
             raise ValueError(f"a request has {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
         self._send(pack({"kind": kind, "size": len(body), "limits": limits}) + body, deadline)
         status, wait_status, cpu, wall, clean, ran_out, *sizes = REPLY.unpack(
-            self._take(REPLY.size, deadline)
+            self._take(REPLY.size, deadline, clock)
         )
         if status >= len(STATUSES):
             raise self._lost("its reply is not one of a supervisor")
@@ -149,6 +156,7 @@ class Jail:
             "exit": wait_status,
             "cpu_seconds": cpu,
             "wall_seconds": wall,
+            "kept": clock.kept(wall, cpu) if clock else None,
             "clean": bool(clean),
             "ran_out": bool(ran_out),
             **dict(zip(STREAMS, parts, strict=True)),
@@ -199,11 +207,11 @@ class Jail:
             raise self._lost("its reply is not an object")
         return head
 
-    def _take(self, size: int, deadline: float) -> bytes:
+    def _take(self, size: int, deadline: float, clock: CoreClock | None = None) -> bytes:
         if size > MAX_BODY_BYTES:
             raise self._lost("its reply is too large to be one")
         while len(self._buffer) < size:
-            self._wait(self._reader, select.POLLIN, deadline)
+            self._wait(self._reader, select.POLLIN, deadline, clock)
             try:
                 chunk = os.read(self._reader, 1 << 20)
             except BlockingIOError:
@@ -233,9 +241,15 @@ class Jail:
             else:
                 self._stderr = (self._stderr + content)[-_STDERR_BYTES:]
 
-    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
+    def _wait(
+        self, descriptor: int, event: int, deadline: float, clock: CoreClock | None = None
+    ) -> None:
         poller = select.poll()
         poller.register(descriptor, event)
+        while clock and time.monotonic() + clock.tick < deadline:
+            if poller.poll(clock.tick * 1000):
+                return
+            clock.sample()
         if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise self._lost("it does not answer")
 

@@ -73,7 +73,7 @@ def reason(reply: Mapping[str, Any], limits: Limits) -> str:
         case "timeout_cpu":
             return f"it used more than {limits.cpu_seconds:g} s of CPU time"
         case "timeout_wall":
-            return f"it took longer than {limits.wall_seconds:g} s"
+            return f"timeout: it took longer than its {limits.wall_seconds:g} s"
         case "output_limit":
             return f"it wrote more than {limits.output_bytes:,} bytes"
         case "bad_result":

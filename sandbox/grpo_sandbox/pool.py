@@ -14,7 +14,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from grpo_sandbox.runs import (
     ProgramRun,
     cancel,
     is_suspicious,
+    stretch,
+    stretched,
 )
 from grpo_sandbox.session import JailSession
 from grpo_sandbox.sessions import SESSIONS, SessionPool, Start
@@ -67,14 +69,14 @@ class _Slot:
 class _Failure:
     """A failed call that has no outcome yet."""
 
-    reason: str
-    """Why the call failed."""
-    status: str = "signal"
-    """The status of the outcome if the program is to blame."""
+    outcome: Outcome
+    """The outcome if the program is to blame."""
     blamed: bool = True
     """Whether the program may have been the reason."""
     started: bool = True
     """Whether there was a jail to run the call in."""
+    stretch: float = 1.0
+    """By what to multiply the wall time of the next attempt."""
 
 
 class JailPool:
@@ -266,7 +268,7 @@ class JailPool:
                 return run.settle(job.index, attempt)
             failure = attempt
         else:
-            failure = _Failure("another input of the program is under suspicion", blamed=False)
+            failure = _lost("another input of the program is under suspicion", blamed=False)
         try:
             return run.settle(job.index, self._retry_suspect(job, slot, failure))
         except UnavailableError as error:
@@ -280,19 +282,24 @@ class JailPool:
             return Outcome("infra_error", error=run.unavailable or "the request was cancelled")
         return run.outcome_if_given_up(job.index)
 
-    def _attempt(self, job: ProgramJob, slot: _Slot) -> Outcome | _Failure:
-        """Run the job once, in the jail of this thread or in a new one."""
+    def _attempt(self, job: ProgramJob, slot: _Slot, factor: float = 1.0) -> Outcome | _Failure:
+        """Run the job once, in the jail of this thread or in a new one.
+
+        Args:
+            factor: By what the wall time of the call is multiplied.
+        """
         run = job.run
+        limits = stretched(run.limits, factor)
         try:
             if slot.jail is None:
                 slot.jail = self._new_jail()
         except JailLostError as error:
-            return _Failure(str(error), blamed=False, started=False)
+            return _lost(str(error), blamed=False, started=False)
         jail = slot.jail
         with slot.lock:
             slot.run, slot.interrupted = run, False
         try:
-            reply = jail.call(run.program.source, run.program.entry, job.arguments, run.limits)
+            reply = jail.call(run.program.source, run.program.entry, job.arguments, limits)
         except JailLostError as error:
             lost = error
             reply = None
@@ -303,13 +310,13 @@ class JailPool:
             slot.end_jail()
             if lost.out_of_memory:
                 return Outcome("oom", error=f"it used more than its jail's memory: {lost}")
-            return _Failure(str(lost), blamed=not slot.interrupted)
-        run.add_wall(job.index, reply["wall_seconds"])
+            return _lost(str(lost), blamed=not slot.interrupted)
+        run.add_wall(job.index, reply)
         result = outcome(reply, run.program.limits)
         suspicious = is_suspicious(reply, run.limits)
         if suspicious or slot.interrupted or not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
             slot.end_jail()
-        return _Failure(result.error, status=result.status) if suspicious else result
+        return _Failure(result, stretch=stretch(reply)) if suspicious else result
 
     def _retry_suspect(self, job: ProgramJob, slot: _Slot, failure: _Failure) -> Outcome:
         """Run a suspect again until it has an outcome, or has failed so often that it is to blame.
@@ -330,15 +337,17 @@ class JailPool:
             failures += failure.blamed
             lost_starts += not failure.started
             if failures >= FAILURES:
-                return _program_failure(failure)
+                return _program_failure(failure.outcome)
             if failure.blamed and run.has_spent_all(job.index):
-                return run.out_of_time()
+                reason = failure.outcome.error[:400]
+                error = f"{reason}; its {run.budget_seconds:g} s for all inputs are used up"
+                return replace(failure.outcome, error=error, suspected=True)
             if lost_starts >= MAX_LOST_STARTS:
                 raise UnavailableError(
-                    f"{lost_starts} jails could not be started: {failure.reason}"
+                    f"{lost_starts} jails could not be started: {failure.outcome.error}"
                 )
             with self._gate.suspect_running():
-                attempt = self._attempt(job, slot)
+                attempt = self._attempt(job, slot, failure.stretch)
             if isinstance(attempt, Outcome):
                 run.suspect = False
                 return attempt
@@ -387,10 +396,10 @@ class JailPool:
         return ""
 
 
-def _program_failure(failure: _Failure) -> Outcome:
-    text = (
-        f"it failed {FAILURES} times where a known-good program ran; the last time: "
-        f"{failure.reason}"
-    )
-    status: Any = failure.status
-    return Outcome(status, error=text[:500], suspected=True)
+def _lost(reason: str, *, blamed: bool, started: bool = True) -> _Failure:
+    return _Failure(Outcome("signal", error=reason), blamed, started)
+
+
+def _program_failure(last: Outcome) -> Outcome:
+    text = f"it failed {FAILURES} times where a known-good program ran; the last time: {last.error}"
+    return replace(last, error=text[:500], suspected=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from grpo_sandbox.blame import BlameGate, UnavailableError
 from grpo_sandbox.jail import Jail, JailLostError
-from grpo_sandbox.runs import FAILURES, MAX_LOST_STARTS, is_suspicious
+from grpo_sandbox.runs import FAILURES, MAX_LOST_STARTS, is_suspicious, stretch, stretched
 
 Reply = dict[str, Any]
 """What `Jail.request` returns."""
@@ -73,6 +73,8 @@ class _Failure:
     """What the supervisor reported, if it did."""
     blamed: bool = True
     """Whether the program may have been the reason."""
+    stretch: float = 1.0
+    """By what to multiply the wall time of the next attempt."""
 
 
 class ReplayedJail:
@@ -159,9 +161,9 @@ class ReplayedJail:
         return None
 
     def _repeat(self, step: Step | None, cancelled: Callable[[], bool]) -> StepReply:
-        failures, lost_starts = 0, 0
+        failures, lost_starts, factor = 0, 0, 1.0
         while True:
-            attempt = self._attempt(step, cancelled, suspect=failures + lost_starts > 0)
+            attempt = self._attempt(step, cancelled, suspect=failures + lost_starts > 0, by=factor)
             if not isinstance(attempt, _Failure):
                 return StepReply(attempt)
             self._gate.wait(cancelled)
@@ -169,6 +171,7 @@ class ReplayedJail:
                 return self._convict(step, attempt)
             failures += attempt.blamed
             lost_starts += not attempt.blamed
+            factor = attempt.stretch
             if step and (failures >= FAILURES or (attempt.blamed and self._is_out_of_time(step))):
                 return self._convict(step, attempt)
             if lost_starts >= MAX_LOST_STARTS:
@@ -178,9 +181,9 @@ class ReplayedJail:
             self._drop()
 
     def _attempt(
-        self, step: Step | None, cancelled: Callable[[], bool], *, suspect: bool
+        self, step: Step | None, cancelled: Callable[[], bool], *, suspect: bool, by: float
     ) -> Reply | _Failure:
-        """Run a step once, in the jail of this session or in a new one."""
+        """Run a step once, in the jail of this session or a new one, `by` times as long."""
         if self._jail is not None and not self._jail.is_alive:
             self._drop()
         _check(cancelled)
@@ -201,7 +204,7 @@ class ReplayedJail:
                 return {}
             self._has_begun |= step.kind == "exec"
             with self._gate.suspect_running() if suspect else contextlib.nullcontext():
-                reply = jail.request(step.kind, step.body, step.limits)
+                reply = jail.request(step.kind, step.body, stretched(step.limits, by))
         except JailLostError as error:
             ran_out = self._ran_out  # Docker would report an earlier lack of memory again
             self._drop()
@@ -213,7 +216,8 @@ class ReplayedJail:
         if step.kind == "exec":
             self.spent_seconds += reply["wall_seconds"]
         if step.is_suspicious(reply):
-            return _Failure(f"it ended with {reply['status']}", reply)
+            reason = f"it ended with {reply['status']}"
+            return _Failure(reason, reply, stretch=stretch(reply))
         self._record(step, reply)
         return reply
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_core import Outcome, Program
+from grpo_sandbox.clock import KeptSeconds
 
 PATIENCE = 2
 """After this number of inputs that ran out of time, a program gets no more time."""
@@ -26,19 +27,58 @@ TOTAL_WALL_FACTOR = 6
 of one call."""
 LITTLE_CPU = 0.25
 """A call that waited until its deadline and used less than this share of its CPU time may have been
-kept from running."""
+kept from running, where nothing else is known about it."""
+KEPT_SHARE = 0.1
+"""A timeout is the program's own if it was kept from running for less than this share of its
+time."""
+STRETCH_AFTER_STOP, LONGEST_STRETCH = 3.0, 20.0
+"""A program that was kept from running gets at most this many times its wall time when it is tried
+again: first after a stop, which it may have made itself, then after waiting for a core."""
+_ROOM = 1.5
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM)
 """Signals by which machines and people end processes; the others are caused by the program."""
 LATE = ("timeout_cpu", "timeout_wall")
 
 
 def is_suspicious(reply: Mapping[str, Any], limits: Mapping[str, Any]) -> bool:
-    """Return whether the infrastructure may be the cause of what a supervisor reports of a call."""
+    """Return whether the infrastructure may be the cause of what a supervisor reports of a call.
+
+    Args:
+        reply: As `Jail.call` returns it.
+        limits: Those of the program, which may have had more when it was tried again.
+    """
     if reply["status"] == "signal":
         status = reply["exit"]
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) in FROM_OUTSIDE
-    little = reply["cpu_seconds"] < LITTLE_CPU * limits["cpu_seconds"]
-    return bool(reply["status"] == "timeout_wall" and little)
+    if reply["status"] != "timeout_wall":
+        return False
+    kept: KeptSeconds | None = reply["kept"]
+    if kept is None:
+        return bool(reply["cpu_seconds"] < LITTLE_CPU * limits["cpu_seconds"])
+    wall: float = reply["wall_seconds"]
+    own, doubt = wall - kept.waited - kept.unclear, KEPT_SHARE * wall
+    has_had_its_time = own - doubt >= (1 - KEPT_SHARE) * limits["wall_seconds"]  # when tried again
+    return not (wall - own < doubt or has_had_its_time)
+
+
+def stretch(reply: Mapping[str, Any]) -> float:
+    """Return by what to multiply the wall time of the next attempt of a call that was too late.
+
+    If it is kept from running for the same share of that time, it has all of its own, and some
+    more.
+    """
+    kept: KeptSeconds | None = reply["kept"]
+    wall: float = reply["wall_seconds"]
+    if reply["status"] != "timeout_wall" or kept is None:
+        return 1.0
+    longest = LONGEST_STRETCH if kept.waited >= kept.unclear else STRETCH_AFTER_STOP
+    own = wall - kept.waited - kept.unclear
+    return min(longest, _ROOM * wall / max(own, wall / longest))
+
+
+def stretched(limits: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Return `limits` with the wall time multiplied by `factor`."""
+    return {**limits, "wall_seconds": factor * limits["wall_seconds"]}
 
 
 @dataclass(slots=True)
@@ -56,7 +96,8 @@ class ProgramRun:
     abandoned: bool = False
     """Whether the caller no longer waits for its outcomes."""
     walls: dict[int, float] = field(default_factory=dict)
-    """Seconds for which each input has run so far, in all its attempts, by index of the input."""
+    """Seconds for which each input has run so far, in all its attempts, without those in which it
+    waited for a core; by index of the input."""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     """The settled outcomes, by index of the input."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,10 +109,11 @@ class ProgramRun:
         own = self.program.limits.total_seconds
         return TOTAL_WALL_FACTOR * self.program.limits.wall_seconds if own is None else own
 
-    def add_wall(self, index: int, seconds: float) -> None:
+    def add_wall(self, index: int, reply: Mapping[str, Any]) -> None:
         """Add the wall time of a call to that of the input at `index`."""
+        waited = reply["kept"].waited if reply["kept"] else 0.0
         with self.lock:
-            self.walls[index] = self.walls.get(index, 0.0) + seconds
+            self.walls[index] = self.walls.get(index, 0.0) + reply["wall_seconds"] - waited
 
     def settle(self, index: int, outcome: Outcome) -> Outcome:
         """Record and return the outcome of the input at `index`."""
@@ -109,11 +151,13 @@ class ProgramRun:
         outcomes = [self.outcomes[index] for index in indices]
         if not outcomes:
             return None
-        convicted = next((outcome for outcome in outcomes if outcome.suspected), None)
+        convicted = next((outcome for outcome in outcomes if self._ends_the_run(outcome)), None)
         if convicted is not None:
             error = "not run: the program had ended badly on an earlier input"
             return Outcome(
-                convicted.status, error=f"{error} ({convicted.error})"[:500], suspected=True
+                convicted.status,
+                error=f"{error} ({convicted.error})"[:500],
+                suspected=convicted.suspected,
             )
         late = [outcome.status for outcome in outcomes if outcome.status in LATE]
         if len(late) >= PATIENCE:
@@ -122,6 +166,14 @@ class ProgramRun:
         if sum(self.walls.get(index, 0.0) for index in indices) >= self.budget_seconds:
             return self.out_of_time()
         return None
+
+    def _ends_the_run(self, outcome: Outcome) -> bool:
+        """Return whether an input that ended so is the last one: a program that waits, not works.
+
+        It would do so again, while hard work may be due to this input alone.
+        """
+        idle = outcome.cpu_seconds < LITTLE_CPU * self.program.limits.cpu_seconds
+        return outcome.suspected or (outcome.status == "timeout_wall" and idle)
 
     def out_of_time(self) -> Outcome:
         """Return the outcome of an input for which no wall time of the program is left."""

@@ -1,6 +1,7 @@
 """The kit finds planted faults by itself, and passes the sound environment that the faults were planted in."""
 
 import contextlib
+import dataclasses
 import json
 import re
 import shlex
@@ -34,6 +35,7 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
+from grpo_core.cli import progress
 from grpo_core.testing import (
     EnvironmentConformance,
     FakeJudge,
@@ -382,6 +384,38 @@ def witnesses(site: Path) -> list[str]:
             if b"grpo_kit.process.observer" in command and str(site).encode() in environ:
                 found.append(folder.name)
     return found
+
+
+def test_faults_stand_last_and_what_was_not_carried_out_is_one_line(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a pipe, which shows no bar, a line says now and then how far it is."""
+    install_toy(site)
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.1)
+    result = grpo("env", "check", "toy", "--tasks", "4")
+    told = [line.split()[0] for line in result.stdout.splitlines() if line[:1].strip()]
+    assert told.count("not") == 1
+    assert " checks do not apply or could not be made, such as " in " ".join(result.stdout.split())
+    assert told[told.index("fault") :].count("valid") == 0
+    assert re.search(r"checking: \d+ of \d+ in \d+ s, now \w+\.\w+", result.stderr)
+    listed = grpo("env", "check", "toy", "--tasks", "4", "--all", "--only", "reply").stdout
+    assert len(re.findall("^not checked", listed, re.MULTILINE)) > 1
+
+
+class Huge(planted.Sum):
+    """Each prompt has 2 MB: no more than a few of them are compared."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return dataclasses.replace(task, prompt=f"{'lorem ipsum ' * 170_000}{task.prompt}")
+
+
+@pytest.mark.slow
+def test_prompts_of_two_megabytes_are_checked_within_minutes() -> None:
+    started = time.monotonic()
+    (found,) = checked(Huge(), "task.split").results
+    assert "4 train and 4 eval prompts" in found.message
+    assert time.monotonic() - started < 100
 
 
 def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:

@@ -1,7 +1,9 @@
 """The kit finds verifiers that accept too much, leaves sound ones alone, and shows one fault as one line."""
 
 import json
+import operator
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,8 +15,10 @@ import faults_tasks
 import faults_verdicts
 import planted
 import pytest
+from faults_tasks import SortsThreeOfTwenty
 
-from grpo_core import Environment
+from grpo_alarms.canaries import NEVER, Canary, judged_canaries
+from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_kit import asking
 
 from .distributions import grpo, install_toy
@@ -35,6 +39,59 @@ from .kit_runs import checked, problems
 def test_a_declaration_that_makes_no_sense_is_a_fault(declared: dict[str, Any]) -> None:
     env = type("Declares", (planted.Sum,), declared)()
     assert problems(checked(env, "declared.contract")) == {"declared.contract"}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (
+            {"max_new_token": 8, "need": frozenset()},
+            "max_new_token (did you mean max_new_tokens?), need",
+        ),
+        ({"part": {}, "cheat": lambda self, task: ("x",)}, "part (did you mean parts?), cheat"),
+        ({"_need": 1, "words": ("a",), "splits": 2}, ""),
+    ],
+)
+def test_a_misspelt_declaration_is_a_warning(names: dict[str, Any], told: str) -> None:
+    env = type("Misspelt", (planted.Sum,), names)()
+    (found,) = checked(env, "declared.names").results
+    assert (found.status, found.severity) == ("invalid" if told else "valid", "warning")
+    assert told in found.message
+
+
+class SharePaid(SortsThreeOfTwenty):
+    """Pays the share of words in their places, as the front page does; the run's alarms allow it, too."""
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        words, right = rollout.text.split(), task.data.split()
+        share = sum(map(operator.eq, words, right)) / max(len(words), len(right))
+        return Verdict({"exact": Reward(share)}, passed=share == 1, answer=rollout.text.strip())
+
+
+class PrefixPaid(SharePaid):
+    """Pays in full for the right words with anything behind them, and calls it no pass."""
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        verdict = super().verify(task, rollout)
+        full = rollout.text.strip().startswith(task.data)
+        return replace(verdict, rewards={"exact": Reward(float(full))}) if full else verdict
+
+
+@pytest.mark.parametrize("env", [SharePaid(), PrefixPaid()], ids=["a share", "a prefix"])
+def test_checks_and_alarms_agree_on_what_is_paid_beside_the_right_answer(env: Any) -> None:
+    is_hole = isinstance(env, PrefixPaid)
+    (found,) = checked(env, "floor.listed").results
+    assert found.status == ("invalid" if is_hole else "valid"), found
+    assert ('set answer_at = "start"' in found.message) == is_hole
+    task, other = (env.task(TaskKey("sorts", "train", index)) for index in range(2))
+    for place, text in (
+        ("first", f"{task.data} {other.data}"),
+        ("last", f"{other.data} {task.data}"),
+    ):
+        canary = Canary(f"the right answer {place}", task, text, NEVER, right_at=place)
+        verdict = env.verify(task, Rollout.of(text))
+        (judged,) = judged_canaries([canary], [verdict], best=1.0, floor=0.0)
+        assert judged.is_paid == (is_hole and place == "first")
 
 
 @pytest.mark.sampled(1)

@@ -1,28 +1,41 @@
 """`grpo env new`: each kind of project is complete, tested by itself, and fit to be trained on; a bad request writes nothing."""
 
 import ast
+import asyncio
+import importlib.util
+import itertools
 import json
+import random
 import re
+import string
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from grpo_core import TaskKey
+from grpo_core import Environment, Services, Task, TaskKey, Verdict
+from grpo_core.api.settings import VerifyConfig
+from grpo_core.api.verify import Verifier
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
 from grpo_core.runs.folder import RunFolder
+from grpo_core.testing import FakeJudge, play_turns
 from grpo_kit.scaffold import new
 from grpo_kit.scaffold.new import Kind, project_files
 
 from ..commandline import words
+from ..sandbox.test_backends import opened
 from ..train.tiny import save_tiny
 from .distributions import grpo, install_plugin, pytest_apart
 from .scaffolds import assert_tidy, make_project, own_tests
 
 KINDS = get_args(Kind)
+QUICK = ("text", "dialogue", "judge", "dataset")
+"""Those that need neither a sandbox nor an attempt of its own for each verdict."""
+INLINE = VerifyConfig(isolation="inline", retries=0)
 MOST_LINES = 15
 JUDGE = """
 from grpo_core import Judgement, NoConfig
@@ -273,3 +286,67 @@ def test_a_project_whose_writing_fails_half_way_leaves_nothing(
     monkeypatch.setattr(Path, "write_text", full)
     result = grpo("env", "new", "rhymes")
     assert (result.exit_code, "No space left on device" in result.stderr) == (2, True)
+
+
+def named_environments(
+    kind: Kind, count: int, folder: Path, sandboxes: Mapping[str, Any]
+) -> Iterator[Environment[Any]]:
+    """The environment of a kind under random names, on which its tasks depend."""
+    rng = random.Random(kind)
+    judge = FakeJudge(lambda request: 0.4 + 0.6 * (request.candidate == request.reference))
+    for _ in range(count):
+        name = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9)))
+        package = folder / f"grpo_env_{name}"
+        for path, text in project_files(name, kind=kind).items():
+            if path.startswith(package.name):
+                (folder / path).parent.mkdir(exist_ok=True)
+                (folder / path).write_text(text)
+        spec = importlib.util.spec_from_file_location(package.name + ".env", package / "env.py")
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        services = Services(judges={"default": judge}, sandboxes=sandboxes)
+        yield getattr(module, f"{name.capitalize()}Env")(services=services)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        *((kind, 4) for kind in QUICK),
+        *(
+            pytest.param(kind, 200 if kind in (*QUICK, "episode") else 20, marks=pytest.mark.slow)
+            for kind in KINDS
+        ),
+    ],
+)
+def test_references_pass_and_cheats_get_the_floor_whatever_the_name(
+    kind: Kind, count: int, tmp_path: Path
+) -> None:
+    """The name decides which tasks are drawn: with 7 of 11 one was drawn in which a cheat was paid."""
+    needs_sandbox = kind in ("code", "terminal")
+    sandboxes = {"default": opened("bubblewrap", 2)} if needs_sandbox else {}
+    each = 20 if kind in QUICK else 1
+
+    async def judged(env: Environment[Any], task: Task[Any], turns: Any) -> Verdict:
+        rollout = await asyncio.to_thread(play_turns, env, task, turns)
+        async with Verifier(env, settings=INLINE, closes_env=False) as verifier:
+            return (await verifier.verify([task], [[rollout]]))[0][0]
+
+    async def whole() -> None:
+        for env in named_environments(kind, count, tmp_path, sandboxes):
+            name = type(env).__qualname__
+            for split, index in itertools.product(get_args(Split), range(each)):
+                if index >= (env.size(split) or each):
+                    continue
+                task = env.task(TaskKey(name, split, index, level=index % 2))
+                verdict = await judged(env, task, env.reference(task))
+                assert verdict.passed, (name, task.key, verdict)
+                for cheat in env.cheats(task):
+                    verdict = await judged(env, task, cheat)
+                    assert (verdict.passed, verdict.total) == (False, env.floor), (name, cheat)
+        for sandbox in sandboxes.values():
+            await sandbox.close()
+
+    asyncio.run(whole())

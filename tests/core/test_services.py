@@ -23,7 +23,7 @@ from grpo_core.protocol.errors import PluginError
 from grpo_core.testing import FakeSandbox
 from grpo_core.verify.sources import Sources
 
-from .distributions import grpo
+from .distributions import TOY_ENVIRONMENT, grpo
 
 CODE = '''
 from dataclasses import dataclass
@@ -210,3 +210,33 @@ def test_what_an_environment_needs_may_depend_on_its_settings(site: Path) -> Non
     blind = grpo("env", "check", name, "--only", "verdict.form", *judged)
     assert blind.exit_code == 3, blind.output
     assert grpo("env", "check", name, "--only", "verdict.form").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("needs", "told"),
+    [
+        (
+            '"sandbox"',
+            "declares needs = 'sandbox', a str and no set; write needs = frozenset({\"sandbox\"})",
+        ),
+        ('["judge"]', 'a list and no set; write needs = frozenset({"judge"})'),
+        (
+            '{"sandbx"}',
+            "needs 'sandbx', which is no service; did you mean 'sandbox'? There are sandbox, judge, endpoint",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["env check", "env score --answer answer.txt", "run --steps 1 --env"]
+)
+def test_needs_that_are_no_services_are_one_line_everywhere(
+    needs: str, told: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("answer.txt").write_text("1")
+    file = tmp_path / "coder.py"
+    file.write_text(TOY_ENVIRONMENT + f"\n\nToy.needs = {needs}\n")
+    result = grpo(*command.split(), f"{file}:Toy")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert told in result.stderr

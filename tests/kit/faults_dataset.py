@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from catalogue import fault, variant
 
 from grpo_core import Services
-from grpo_env_dataset.env import Dataset, DatasetConfig
+from grpo_env_dataset.config import DatasetConfig
+from grpo_env_dataset.env import Dataset
 
 ROWS = Path(__file__).parent / "rows.jsonl"
 """Eighty questions with the fields `question`, `answer` and `city`."""

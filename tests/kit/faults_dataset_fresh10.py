@@ -4,7 +4,8 @@ from pathlib import Path
 
 from catalogue import fault
 
-from grpo_env_dataset.env import Dataset, DatasetConfig
+from grpo_env_dataset.config import DatasetConfig
+from grpo_env_dataset.env import Dataset
 
 ROWS = str(Path(__file__).with_name("rows_fresh10.jsonl"))
 REWARD = f"{Path(__file__).with_name('rewards_fresh10.py')}:minutes_under_way"

@@ -453,3 +453,29 @@ class MostlyZero(PlainSum):
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
         carries = max(0, one % 10 + two % 10 - 14)
         return Task(key, f"By how much do the last digits of {one} and {two} exceed 14?", carries)
+
+
+@fault("a declaration is misspelt", "declared.names")
+class ShortRepliesMeant(PlainSum):
+    """Nothing reads the limit, so replies get the default of 256 tokens."""
+
+    max_new_token = 8
+
+
+@fault("held-out tasks are trained on, which shows only among many", "task.split")
+class SortsThreeOfTwenty(PlainSum):
+    """A run trains on every eighth held-out task word for word, and on most in another order."""
+
+    levels = False
+    names: ClassVar[str] = (
+        "apple berry cherry date fig grape guava kiwi lemon lime mango melon nectar olive orange "
+        "papaya peach pear plum quince"
+    )
+
+    def task(self, key: TaskKey) -> Task[Any]:
+        drawn = key.rng().sample(self.names.split(), 3)
+        return Task(key, f"Sort these words: {' '.join(drawn)}", " ".join(sorted(drawn)))
+
+    def verify(self, task: Task[Any], rollout: Any) -> Any:
+        text = rollout.text.strip()
+        return self.judged(text == task.data, text[:50])

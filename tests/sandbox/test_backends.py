@@ -366,7 +366,8 @@ def test_the_same_programs_have_the_same_outcomes_under_both_back_ends(
 @pytest.mark.sampled(1)
 async def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
     await pool.run([PROBE, PROBE])  # both jails are there
-    program = Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)
+    limits = replace(SHORT, wall_seconds=5)  # longer than its neighbours take together
+    program = Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], limits)
     hanging = asyncio.ensure_future(pool.run([program]))
     await asyncio.sleep(0.1)  # it is the first in the queue
     neighbours = await pool.run([PROBE] * 50)

@@ -12,6 +12,7 @@ import pytest
 
 from grpo_core import Limits, Outcome, Program, current_call
 from grpo_core.calls.deadline import within
+from grpo_sandbox.clock import KeptSeconds
 from grpo_sandbox.jail import JailLostError
 from grpo_sandbox.pool import PROBE_SOURCE, JailPool
 
@@ -29,6 +30,7 @@ class Script:
     def __init__(self, answer: Answer, *, size: int = 1, patience_seconds: float = 5.0) -> None:
         self.answer = answer
         self.calls: list[tuple[str, int]] = []
+        self.walls: list[float] = []
         self.jails = 0
         self.pool = JailPool(self._start, size=size, patience_seconds=patience_seconds)
 
@@ -60,9 +62,11 @@ class ScriptedJail:
         assert not self.closed, "a closed jail was asked"
         self.jobs += 1
         self._script.calls.append((source, arguments[0]))
+        self._script.walls.append(limits["wall_seconds"])
         self._script.current = self
         answer = {"result": '{"ok": 2}', **self._script.answer(source, arguments[0])}
         rest = {"stdout": "", "stderr": "", "cpu_seconds": 0.0, "wall_seconds": 0.0, "clean": True}
+        rest["kept"] = None
         return {**rest, **answer}
 
     def interrupt(self) -> None:
@@ -100,6 +104,38 @@ def test_five_failures_each_followed_by_a_passing_probe_are_the_programs_own_end
     assert outcome.status == ("timeout_wall" if failure is WAITED else "signal")
     assert outcome.suspected
     assert [source for source, _ in script.calls] == ["p", PROBE_SOURCE] * 5
+
+
+@pytest.mark.parametrize(
+    ("waited", "unclear", "tries", "stretch"),
+    [(0.05, 0.04, 1, 1), (0.5, 0.0, 5, 3), (0.99, 0.0, 5, 20), (0.0, 1.0, 5, 3)],
+    ids=["waits by itself", "half of the time", "hardly gets a core", "is stopped"],
+)
+def test_a_timeout_is_the_programs_at_once_unless_it_was_kept_from_running(
+    waited: float, unclear: float, tries: int, stretch: float
+) -> None:
+    script = Script(fails(100, {**WAITED, "kept": KeptSeconds(waited, unclear)}))
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.wall_seconds) == ("timeout_wall", 1.0)
+    assert "timeout: it took longer than its 1 s" in outcome.error
+    assert outcome.suspected == (tries > 1)
+    walls = [
+        wall for (source, _), wall in zip(script.calls, script.walls, strict=True) if source == "p"
+    ]
+    assert walls == [1.0, *[pytest.approx(stretch)] * (tries - 1)]
+
+
+def test_a_program_that_has_had_its_time_when_it_ran_again_is_late() -> None:
+    replies = iter([(1.0, 0.5), (3.0, 1.4)])
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE:
+            return OK
+        wall, waited = next(replies)
+        return {**WAITED, "wall_seconds": wall, "kept": KeptSeconds(waited, 0.0)}
+
+    ((outcome,),) = Script(answer).run(PROGRAM)
+    assert (outcome.status, outcome.wall_seconds, outcome.suspected) == ("timeout_wall", 3.0, False)
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["killed", "waited", "lost"])

@@ -259,31 +259,11 @@ async def must_rarely_pass(
         summary = f"{kind} passes {floor.passed} of {floor.tasks} tasks"
         if floor.passed >= MOST_TASKS * floor.tasks:
             raise BrokenPromiseError(f"{summary}; the verifier does not look at the task")
-        paid = _share_paid(subject, [verdict for verdict in verdicts if not verdict.passed])
-        if unpaid and paid >= MOST_TASKS:
+        paid = sum(subject.is_paid(verdict) for verdict in verdicts)
+        if unpaid and not subject.env.open_ended and paid >= MOST_TASKS * floor.tasks:
             raise BrokenPromiseError(
-                f"{kind} is paid {paid:.0%} of what the references are, although it does not pass; "
-                "what a run maximises is the reward, not `passed`"
+                f"{kind} is paid nearly what the references are on {paid} of {floor.tasks} tasks, "
+                "although it does not pass; what a run maximises is the reward, not `passed`"
             )
         summaries.append(summary)
     return "; ".join(summaries)
-
-
-def _share_paid(subject: Subject, wrong: Sequence[Verdict]) -> float:
-    """Return what wrong answers earn above the floor, as a share of what references earn.
-
-    0 where there are too few verdicts, or the environment has no best answer.
-    """
-    right = Floor.of(
-        "the reference", [verdict for verdict in subject.reference_verdicts if verdict.passed]
-    )
-    floor = Floor.of("wrong answers", wrong)
-    if (
-        subject.env.open_ended
-        or floor.reward is None
-        or right.reward is None
-        or min(floor.tasks, right.tasks) < MIN_TASKS_FOR_SHARE
-    ):
-        return 0.0
-    best = right.reward - subject.env.floor
-    return (floor.reward - subject.env.floor) / best if best > TOLERANCE else 0.0

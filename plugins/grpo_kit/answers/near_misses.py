@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from grpo_core.api.figures import ADVICE_BESIDE_RIGHT
 from grpo_core.api.protocol import same_number
 from grpo_core.words import prompt_text, shorten
 from grpo_kit.answers.floors import MOST_TASKS, require_best_answer
@@ -71,7 +72,9 @@ async def check_listed(subject: Subject) -> str:
     if not lists:
         raise NotCheckedError("no different answers are known apart from what stands around them")
     for kind, attempts in lists.items():
-        await subject.must_fail(kind, attempts, advice=_ADVICE.get(kind.rpartition(" ")[2], ""))
+        advice = ADVICE_BESIDE_RIGHT.get(kind.rpartition(" ")[2], "")
+        advice = f"; {advice}" if advice else ""
+        await subject.must_fail(kind, attempts, beside_right=True, advice=advice)
     return f"{len(lists)} ways to list all answers never pass"
 
 
@@ -103,13 +106,6 @@ def _listed(subject: Subject, index: int, texts: Sequence[str]) -> Iterator[tupl
         filled = subject.answers.replace_answer(index, bare)
         if filled is not None and filled != bare:
             yield "all answers in one form", filled
-
-
-_ADVICE = {
-    "first": ', unless the answer counts at the start of a free text: then set answer_at = "start"',
-    "last": ', unless the answer counts at the end of a free text: then set answer_at = "end"',
-}
-"""What an environment may declare, by the place of the right answer in the list."""
 
 
 def _insert_in_middle(others: Sequence[str], right: str) -> list[str]:
@@ -149,10 +145,12 @@ async def check_suffix(subject: Subject) -> str:
         )
     for added, attempts in attempts_by_suffix.items():
         kind = f"the right answer with {added!r} added"
-        passed = sum(verdict.passed for verdict in await subject.scored_verdicts(kind, attempts))
-        if passed >= MOST_TASKS * len(attempts):
+        verdicts = await subject.scored_verdicts(kind, attempts)
+        paid = sum(subject.is_paid(verdict, beside_right=True) for verdict in verdicts)
+        if paid >= MOST_TASKS * len(attempts):
+            how = "passes" if all(verdict.passed for verdict in verdicts) else "is paid in full on"
             raise BrokenPromiseError(
-                f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
+                f"{kind} {how} {paid} of {len(attempts)} tasks; compare the whole answer"
             )
     return f"the right answer with any of {len(attempts_by_suffix)} endings does not pass"
 

@@ -37,6 +37,8 @@ _SKIPPED = ("not_checked", "waived")
 """The statuses of checks that were not carried out."""
 _CONSEQUENCE_WIDTH = 60
 """Characters of a consequence, which the line of its cause explains."""
+_NAMED = 3
+"""Checks of those that were not carried out that their common line names."""
 TASKS = 20
 """The default number of training tasks to check."""
 
@@ -64,6 +66,9 @@ class CheckOptions:
         int, typer.Option("--tasks", min=1, help="Number of training tasks to check.")
     ] = TASKS
     seed: Annotated[int, typer.Option("--seed", help="Random seed of generated tasks.")] = 0
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also list the checks that were not carried out.")
+    ] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False
     junit: Annotated[
         Path | None,
@@ -111,7 +116,7 @@ def check(options: CheckOptions) -> None:
             }
         )
     else:
-        _print_report(report)
+        _print_report(report, fold=not options.show_all and not options.only)
     if options.junit is not None:
         with _writing_junit(options.junit):
             _write_junit(report, options.junit)
@@ -224,8 +229,13 @@ def _explained(result: CheckResult) -> str:
     )
 
 
-def _print_report(report: Report) -> None:
-    """Print a line for each result, and for a consequence one that is cut to the window."""
+def _print_report(report: Report, *, fold: bool) -> None:
+    """Print a line for each result, faults and warnings last; cut the line of a consequence.
+
+    Args:
+        report: The results.
+        fold: Whether a single line stands for the checks that were not carried out.
+    """
     colours = {
         "valid": "green",
         "fault": "bold red",
@@ -240,7 +250,14 @@ def _print_report(report: Report) -> None:
     table = Table(box=None, pad_edge=False, show_header=False, expand=False)
     for column in (12, 18, None):
         table.add_column(width=column, overflow="fold")
-    for result in report.results:
+    folded = [result for result in report.results if fold and result.status == "not_checked"]
+    if folded:
+        few = ", ".join(result.check for result in folded[:_NAMED])
+        text = f"{len(folded)} checks do not apply or could not be made, such as {few}; see --all"
+        table.add_row(Text("not checked", colours["not checked"]), "", text)
+    for result in sorted(report.results, key=lambda result: result.status == "invalid"):
+        if result in folded:
+            continue
         status = shown_status(result)
         again = f"\nagain: {result.reproduce}" if result.reproduce and not result.caused_by else ""
         text = Text(_explained(result) + again)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_core import Task
+from grpo_core import Task, TaskKey
+from grpo_core.api.protocol import Split
 from grpo_core.api.verify import size_of
 from grpo_core.words import normalized_prompt, prompt_text, shorten
 from grpo_kit.check import check
 from grpo_kit.result import BrokenPromiseError, NotCheckedError
 from grpo_kit.subject import Subject
-from grpo_kit.tasks.sample import in_time
+from grpo_kit.tasks.sample import in_time, prompt_length
 
 _PARAPHRASED = 0.1
 """The share of held-out questions that are training questions in other words: no chance."""
@@ -25,6 +27,15 @@ _TURNED_ROUND = 0.5
 small, a tenth of them are by chance."""
 _TWIN_SECONDS = 0.5
 """No further training task is made for a held-out one after this time."""
+_RUN_TASKS, _RUN_HELD_OUT = 1200, 200
+"""Training tasks of one level, as many as 150 steps of the default size make, and held-out tasks of
+that level that are looked for among them."""
+_RUN_SECONDS = 1.0
+"""No further of these training tasks is made, and no reference asked for, after this time."""
+_LEAST_QUESTIONS = 20
+"""With fewer different prompts the other checks have compared all of them."""
+_BY_CHANCE = 0.01
+"""The share of these held-out prompts that may be among them by chance."""
 _TEMPLATE = 0.25
 """A word of a larger share of the questions belongs to their template."""
 _WORDING, _WORDS_OF_ONE = 0.05, 2
@@ -77,11 +88,12 @@ async def check_splits(subject: Subject) -> str:
             f"{len(shared)} held-out prompts are training prompts, too, such as "
             f"{shorten(prompt_text(shared[0]))}; held-out scores mean nothing"
         )
+    of_run = await _check_as_in_run(subject)
     await _check_paraphrases(subject, train, held_out)
     others = f" ({len(in_both)} are the same, with other answers)" if in_both else ""
     return (
         f"{len(train)} train and {len(held_out)} eval prompts share none, whatever their case, "
-        f"spacing and order of words{others}"
+        f"spacing and order of words{others}{of_run}"
     )
 
 
@@ -105,9 +117,10 @@ async def _check_paraphrases(
         ],
         seconds=_TWIN_SECONDS,
         limit=subject.env.timeout_seconds,
+        length=prompt_length,
     )
     trained = {question: tasks[0] for question, tasks in train.items()}
-    trained |= {normalized_prompt(task): task for _, task in twins}
+    trained |= {normalized_prompt(twin): twin for _, twin in twins}
     common = _common_words(list(trained)) | _common_words(list(held_out))
     wordings = _words_of_wordings([*(normalized_prompt(t) for t in subject.wide.tasks), *held_out])
     wide = trained | {normalized_prompt(task): task for task in subject.wide.tasks}
@@ -116,7 +129,7 @@ async def _check_paraphrases(
         ("in another order", _sorted_items, _TURNED_ROUND, _TELLING, trained, common),
         ("in another wording", _content, _PARAPHRASED_WIDE, _TELLING_WIDE, wide, common | wordings),
     ):
-        reworded: dict[object, list[Task[Any]]] = {}
+        reworded = dict[object, list[Task[Any]]]()
         for question, task in questions.items():
             reworded.setdefault(form(question, ignored), []).append(task)
         if len(reworded) < telling * len(questions):
@@ -126,11 +139,8 @@ async def _check_paraphrases(
             alike = reworded.get(form(question, ignored), [])
             if form is _content:
                 wording = wordings.intersection(_words(question))
-                alike = [
-                    other
-                    for other in alike
-                    if wordings.intersection(_words(normalized_prompt(other))) != wording
-                ][:1]
+                words = ((other, _words(normalized_prompt(other))) for other in alike)
+                alike = [other for other, its in words if wordings.intersection(its) != wording][:1]
             if not alike or question in questions or await subject.verifier.reference(task) is None:
                 continue
             pairs += 1
@@ -145,6 +155,66 @@ async def _check_paraphrases(
                 f"such as {shorten(prompt_text(task))} and {shorten(prompt_text(alike_task))}; "
                 "held-out scores mean little"
             )
+
+
+async def _check_as_in_run(subject: Subject) -> str:
+    """Check that few held-out prompts are among as many training prompts as a run has.
+
+    The few tasks of the other checks hardly ever meet, even where a run trains on every eighth
+    held-out task. These are tasks of the easiest level, of which there are the fewest. A finite
+    list is compared as a whole already.
+
+    Returns:
+        What was compared, for the message.
+
+    Raises:
+        BrokenPromiseError: So many are that the splits are not told apart by content.
+    """
+    if size_of(subject.env, "train") is not None or not subject.tasks:
+        return ""
+    train = await _questions(subject, "train", _RUN_TASKS)
+    held_out = await _questions(subject, "eval", _RUN_HELD_OUT)
+    if len(train) < _LEAST_QUESTIONS:
+        return ""
+    common = _common_words(list(train)) | _common_words(list(held_out))
+    reordered = dict[object, list[Task[Any]]]()
+    for question, tasks in train.items():
+        reordered.setdefault(_sorted_items(question, common), []).extend(tasks)
+    shared, turned, asked, started = list[Task[Any]](), 0, 0, time.monotonic()
+    for question, (task, *_) in held_out.items():
+        if time.monotonic() - started > _RUN_SECONDS:
+            break
+        asked += 1
+        if question in train:
+            if await answer_was_trained(subject, task, train[question]):
+                shared.append(task)
+        elif alike := reordered.get(_sorted_items(question, common)):
+            turned += await answer_was_trained(subject, task, alike)
+    counted = (
+        f"{len(shared)} of {asked} held-out prompts are among {sum(map(len, train.values())):,} "
+        f"training prompts of level 0, and {turned} with their words in another order"
+    )
+    if len(shared) > max(1, _BY_CHANCE * asked):
+        raise BrokenPromiseError(
+            f"{counted}, such as {shorten(prompt_text(shared[0]))}; held-out scores mean little: "
+            'draw in task() until `held_out(prompt) == (key.split == "eval")`'
+        )
+    return f"; {counted}"
+
+
+async def _questions(subject: Subject, split: Split, count: int) -> Mapping[str, list[Task[Any]]]:
+    """Return tasks of level 0 by their prompts, as many of `count` as there is time for."""
+    made, _ = await in_time(
+        lambda key: (normalized_prompt(task := subject.env.task(key)), task),
+        [TaskKey(subject.name, split, index, subject.seed) for index in range(count)],
+        seconds=_RUN_SECONDS,
+        limit=subject.env.timeout_seconds,
+        length=lambda made: len(made[0]),
+    )
+    questions = dict[str, list[Task[Any]]]()
+    for _, (question, task) in made:
+        questions.setdefault(question, []).append(task)
+    return questions
 
 
 def _common_words(questions: Sequence[str]) -> frozenset[str]:

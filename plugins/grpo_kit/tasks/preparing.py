@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from grpo_core import Environment, GrpoError, JudgeRequest, Program
+from grpo_core import Environment, GrpoError, JudgeRequest, Program, Task, TaskKey
 from grpo_core.api.calls import DeadlineError, describe, within
 from grpo_kit.dialogues.scripts import join_turns
 from grpo_kit.subject import QUICK_SECONDS, Subject, task_keys
-from grpo_kit.tasks.sample import make_sample
+from grpo_kit.tasks.sample import LEAST_TASKS, MOST_CHARACTERS, make_sample, prompt_length
 
 _SERVICE_SECONDS = 120.0
 """The timeout of a service's first call, in which a judge loads its model."""
@@ -31,12 +32,8 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
     env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
     # the run's own engine first: its error says clearly whether no task can be made, and where
     await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))
-    subject.tasks = [
-        await subject.make_task(key) for key in task_keys(env, name, "train", count, seed)
-    ]
-    subject.eval_tasks = [
-        await subject.make_task(key) for key in task_keys(env, name, "eval", held_out, seed)
-    ]
+    subject.tasks = await _tasks(subject, task_keys(env, name, "train", count, seed))
+    subject.eval_tasks = await _tasks(subject, task_keys(env, name, "eval", held_out, seed))
     started = time.monotonic()
     try:
         subject.references = [join_turns(await verifier.reference(task)) for task in subject.tasks]
@@ -50,6 +47,17 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
         await subject.agents.start(subject.tasks[0])
     if not subject.unavailable and subject.answered:
         subject.reference_verdicts = await subject.verdicts(subject.answered)
+
+
+async def _tasks(subject: Subject, keys: Sequence[TaskKey]) -> list[Task[Any]]:
+    """Return the tasks of `keys`, fewer if their prompts are very long."""
+    tasks, characters = list[Task[Any]](), 0
+    for key in keys:
+        if characters >= MOST_CHARACTERS and len(tasks) >= LEAST_TASKS:
+            break
+        tasks.append(await subject.make_task(key))
+        characters += prompt_length(tasks[-1])
+    return tasks
 
 
 async def _find_unavailable_service(env: Environment[Any]) -> str:

@@ -15,6 +15,7 @@ from grpo_core import Environment, Task, TaskKey
 from grpo_core.api.calls import DeadlineError, describe, in_thread, within
 from grpo_core.api.protocol import Split
 from grpo_core.api.verify import BrokenContractError, check_task, size_of
+from grpo_core.words import prompt_text
 
 WIDE_COUNT = 480
 """The most tasks of the sample."""
@@ -31,6 +32,11 @@ _ROW_SECONDS = 1.0
 """No further row is made after this time."""
 _MOST_FAILURES = 5
 """After so many failures no further task is made."""
+
+MOST_CHARACTERS = 4_000_000
+"""No further task is made once the prompts have as many, or every check would take minutes."""
+LEAST_TASKS = 4
+"""So many tasks are made whatever their size."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -75,6 +81,7 @@ async def make_sample(
         wide_keys(env, name, seed),
         seconds=_TASK_SECONDS,
         limit=env.timeout_seconds,
+        length=prompt_length,
     )
     tasks = [task for _, task in made]
     answered = list[tuple[Task[Any], Any]]()
@@ -100,8 +107,14 @@ async def make_rows(
         [TaskKey(name, split, index, seed) for index in range(min(size, _MAX_ROWS))],
         seconds=_ROW_SECONDS,
         limit=env.timeout_seconds,
+        length=prompt_length,
     )
     return [task for _, task in made]
+
+
+def prompt_length(task: Task[Any]) -> int:
+    """Return the number of characters of a task's prompt."""
+    return len(prompt_text(task))
 
 
 async def in_time(
@@ -111,6 +124,7 @@ async def in_time(
     seconds: float,
     limit: float,
     least: int = 0,
+    length: Callable[[Result], int] = lambda result: 0,
 ) -> tuple[list[tuple[Item, Result]], list[str]]:
     """Return the first items with their results, and why some have none.
 
@@ -120,17 +134,20 @@ async def in_time(
         seconds: No further call is made after this time.
         limit: The most seconds for one call.
         least: So many calls are made in any case.
+        length: Returns the characters of a result, of which there may be `MOST_CHARACTERS`.
     """
     results, failures = list[tuple[Item, Result]](), list[str]()
 
     def work() -> None:
-        started = time.monotonic()
+        started, characters = time.monotonic(), 0
         for item in items:
             late = time.monotonic() - started > seconds and len(results) >= least
-            if late or len(failures) == _MOST_FAILURES:
+            full = characters >= MOST_CHARACTERS and len(results) >= LEAST_TASKS
+            if late or full or len(failures) == _MOST_FAILURES:
                 return
             try:
                 results.append((item, function(item)))
+                characters += length(results[-1][1])
             except BrokenContractError as error:
                 failures.append(str(error))
             except Exception as error:  # noqa: BLE001 - environments raise what they like

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,8 @@ _INDICES = 40
 """Tasks of each seed."""
 _SECONDS = 0.6
 """No further task of the seeds is made after this time."""
+_STREAM_SECONDS = 5.0
+"""No further place of the training stream is looked at after this time."""
 _ROWS = 400
 """Rows of each split of a list that are compared."""
 _MOST_SHARED = 5
@@ -83,7 +86,31 @@ async def check_seeds(subject: Subject) -> str:
         if count is None or key.index < count:
             task = await subject.make_task(replace(key, split="eval"))
             held_out.setdefault(normalized_prompt(task), task)
+    compared = await _compare_far_places(subject, keys, held_out)
+    return (
+        f"neighbouring seeds share no tasks, nor do held-out tasks and {compared} places of the "
+        "training stream"
+    )
+
+
+async def _compare_far_places(
+    subject: Subject, keys: Sequence[TaskKey], held_out: Mapping[str, Task[Any]]
+) -> int:
+    """Return at how many far places of the training stream no held-out tasks are.
+
+    Args:
+        subject: The environment.
+        keys: The first training keys.
+        held_out: The first held-out tasks, by their prompts.
+
+    Raises:
+        BrokenPromiseError: They are at one of these places.
+    """
+    started, compared = time.monotonic(), 0
     for offset in _OFFSETS:
+        if time.monotonic() - started > _STREAM_SECONDS:
+            break
+        compared += 1
         far_keys = [replace(keys[0], index=offset + index) for index in range(4)]
         if normalized_prompt(await subject.make_task(far_keys[-1])) not in held_out:
             continue
@@ -101,10 +128,7 @@ async def check_seeds(subject: Subject) -> str:
                 f"training index {offset} and those after it are held-out tasks, such as "
                 f"{shorten(prompt_text(repeated[0]))}; use key.rng()"
             )
-    return (
-        f"neighbouring seeds share no tasks, nor do held-out tasks and {len(_OFFSETS)} places of "
-        "the training stream"
-    )
+    return compared
 
 
 async def _check_rows(subject: Subject) -> str:

@@ -26,7 +26,7 @@ from grpo_sandbox.inside.commands import read_file, run_command, write_files
 from grpo_sandbox.inside.filter import PRETENDED, SystemCallFilter
 from grpo_sandbox.inside.frames import REPLIES, REQUESTS, pack, read_head, write
 from grpo_sandbox.inside.places import KILL_SECONDS, OwnNamespaces, OwnUid
-from grpo_sandbox.inside.watch import STARTED, STREAMS, ChildWatch, OutputMemory
+from grpo_sandbox.inside.watch import STARTED, STREAMS, ChildWatch, OutputMemory, tick_seconds
 
 COMMON = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools "
@@ -157,7 +157,8 @@ class _Jail:
         watch = ChildWatch(
             pid, {name: reader for name, (reader, _) in pipes.items()}, self._capture
         )
-        watch.until(started + head["limits"]["wall_seconds"])
+        seconds = head["limits"]["wall_seconds"]
+        watch.until(started + seconds, tick_seconds(seconds))
         wall = time.monotonic() - started - watch.stalled_seconds
         if watch.status is None:
             self._place.kill()

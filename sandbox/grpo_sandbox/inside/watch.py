@@ -15,11 +15,20 @@ STREAMS = ("result", "stdout", "stderr")
 STARTED = b"\x01"
 """Written by a child to its result before it starts the program; without it, the program never
 ran."""
-TICK_SECONDS = 0.5
+TICKS_PER_CALL = 40
+SHORTEST_TICK, LONGEST_TICK = 0.02, 0.5
 STALL_SECONDS = 0.5
 """If a supervisor wakes up this much later than it should, it or its machine was stopped."""
 _VIEWS, _NUMBERS = 64, 512
 """More memory views and more numbers than a call ever has at once."""
+
+
+def tick_seconds(wall_seconds: float) -> float:
+    """Return how often a call with this time limit is looked at, here and from outside.
+
+    So a stop of a twentieth of the limit is noticed.
+    """
+    return min(LONGEST_TICK, max(SHORTEST_TICK, wall_seconds / TICKS_PER_CALL))
 
 
 class OutputMemory:
@@ -127,14 +136,15 @@ class ChildWatch:
             os.set_blocking(reader, False)
             self._poller.register(reader, select.POLLIN)
 
-    def until(self, deadline: float) -> None:
+    def until(self, deadline: float, tick: float) -> None:
         """Follow the child up to `deadline`, in seconds of the monotonic clock.
 
-        Time during which this jail was stopped as a whole does not count: nothing in it could run.
+        It wakes up every `tick` seconds, by which those outside see that it is not stopped. Time
+        during which this jail was stopped as a whole does not count: nothing in it could run.
         """
         while self.status is None and self.over is None and not self.late:
             before = time.monotonic()
-            wait = min(deadline - before, TICK_SECONDS)
+            wait = min(deadline - before, tick)
             ready = self._poll(wait) if wait > 0 else []
             stalled = time.monotonic() - before - max(wait, 0.0)
             if stalled > STALL_SECONDS:
