@@ -10,6 +10,12 @@ from grpo_core.plugins.rows import SUFFIXES, names_rows
 from grpo_core.protocol.errors import ConfigError
 
 
+def with_rewards(rewards: Sequence[str] | None, settings: Sequence[str] | None) -> list[str]:
+    """Return the values of --set that also say what --reward does; those of --set win."""
+    named = [f"env.reward={','.join(map(full_name, rewards))}"] if rewards else []
+    return [*named, *(settings or [])]
+
+
 def with_rows(
     envs: Sequence[str], data: str | None, rewards: Sequence[str], settings: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -24,9 +30,9 @@ def with_rows(
     Raises:
         ConfigError: the options exclude each other, or the file cannot hold rows.
     """
-    named = [f"env.reward={','.join(map(full_name, rewards))}"] if rewards else []
+    settings = with_rewards(rewards, settings)
     if data is None:
-        return list(envs), [*named, *settings]
+        return list(envs), settings
     if envs:
         raise ConfigError(
             f"--data {data} makes the tasks, and --env {envs[0]} does, too; give one of them"
@@ -38,4 +44,4 @@ def with_rows(
             f"--data {data} is no file of rows; name one that ends with {', '.join(SUFFIXES)}, or "
             "a folder"
         )
-    return [data], [*named, *settings]
+    return [data], settings

@@ -16,7 +16,10 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 
 def names_rows(name: str) -> bool:
     """Return whether a name is that of a file of rows, or of a folder, and not an environment's."""
-    return name.lower().endswith(SUFFIXES) or (os.sep in name and Path(name).expanduser().is_dir())
+    if name.lower().endswith(SUFFIXES):
+        return True
+    # Path.expanduser would raise for "~" and an unknown user.
+    return os.sep in name and os.path.isdir(os.path.expanduser(name))
 
 
 def take_rows(settings: dict[str, Any]) -> None:
@@ -50,7 +53,15 @@ def take_rows(settings: dict[str, Any]) -> None:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    """Return an absolute path.
+
+    Raises:
+        ConfigError: it begins with "~" and the name of an unknown user.
+    """
+    try:
+        return str(Path(path).expanduser().absolute())
+    except RuntimeError as error:
+        raise ConfigError(f"{path!r} is not a path: {error}") from None
 
 
 def rows_environment(rewards: Sequence[str], host: PluginHost | None = None) -> str:

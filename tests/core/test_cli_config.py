@@ -167,8 +167,8 @@ def test_help_names_the_defaults() -> None:
 
 
 def test_the_settings_of_an_environment_are_explained_by_its_name() -> None:
-    done = grpo("config", "explain", "env.path", "--env", "dataset")
-    assert done.stdout == 'env.path  string, default ""\n  JSONL file with the rows.\n'
+    done = grpo("config", "explain", "env.eval_path", "--env", "dataset")
+    assert done.stdout == 'env.eval_path  string, default ""\n  File with the held-out rows.\n'
     every = grpo("config", "explain", "env", "--env", "fizzbuzz").stdout
     assert "env.partial  above_constant | seed | none, default" in every
     assert "env.cpu_seconds  number, default 2.0\n  The CPU time of one call" in every

@@ -22,7 +22,7 @@ from grpo_core.cli.environment import (
     tool_lines,
     turns,
 )
-from grpo_core.cli.options import AsJson
+from grpo_core.cli.options import AsJson, Rewards
 from grpo_core.cli.output import (
     MESSAGE_LIMIT,
     print_columns,
@@ -32,6 +32,7 @@ from grpo_core.cli.output import (
     prints_to_stderr,
 )
 from grpo_core.cli.progress import progress_bar
+from grpo_core.cli.rows import with_rewards
 from grpo_kit.probing.card_floors import measured
 
 app = typer.Typer()
@@ -58,6 +59,7 @@ def card(
         bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")
     ] = False,
     as_json: AsJson = False,
+    reward: Rewards = None,
     settings: Settings = None,
 ) -> None:
     """Print the description of an environment and its reward floors.
@@ -68,7 +70,9 @@ def card(
     if markdown and as_json:
         raise ConfigError("--markdown and --json exclude each other; give one of them")
     with prints_to_stderr():
-        env_name, sources, missing = _open_with_available_services(name, settings or [])
+        env_name, sources, missing = _open_with_available_services(
+            name, with_rewards(reward, settings)
+        )
         env_card = asyncio.run(
             _make_card(sources, env_name, tasks=tasks, seed=seed, level=level, missing=missing)
         )

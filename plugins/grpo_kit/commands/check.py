@@ -22,8 +22,10 @@ from grpo_core.api.plugins import PluginHost, load_environment
 from grpo_core.api.verify import CheckResult, Examination, Report, shown_status
 from grpo_core.cli.environment import refuse_other_settings
 from grpo_core.cli.given import takes
+from grpo_core.cli.options import Rewards
 from grpo_core.cli.output import print_json, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
+from grpo_core.cli.rows import with_rewards
 from grpo_core.cli.run_config import read_config
 from grpo_core.plugins.services import Lender
 from grpo_kit.run import examine, wanted
@@ -76,6 +78,7 @@ class CheckOptions:
             "--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False
         ),
     ] = None
+    reward: Rewards = None
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,7 +98,8 @@ def check(options: CheckOptions) -> None:
     Takes some seconds, and needs neither a model nor a GPU. Exits with 0 if there are no faults,
     with 1 if there are, and with 3 if no verdict could be obtained, so that little was checked.
     """
-    refuse_other_settings(_USED_SECTIONS, options.settings or [])
+    settings = with_rewards(options.reward, options.settings)
+    refuse_other_settings(_USED_SECTIONS, settings)
     if options.junit is not None:
         # Fail before the checks if the file cannot be written, and leave no older report in place
         # if the checks are interrupted.
@@ -105,7 +109,7 @@ def check(options: CheckOptions) -> None:
                 options.junit.unlink()
     with prints_to_stderr():
         report = _run_checks(
-            options.name, options.only or [], options.tasks, options.seed, options.settings or []
+            options.name, options.only or [], options.tasks, options.seed, settings
         )
     if options.as_json:
         print_json(

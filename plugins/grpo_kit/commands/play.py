@@ -40,6 +40,7 @@ from grpo_core.cli.environment import (
     print_turn,
     print_verdict,
 )
+from grpo_core.cli.options import Rewards
 from grpo_core.cli.output import (
     INTERRUPTED,
     MESSAGE_LIMIT,
@@ -48,6 +49,7 @@ from grpo_core.cli.output import (
     print_text,
     remark,
 )
+from grpo_core.cli.rows import with_rewards
 
 app = typer.Typer()
 
@@ -71,6 +73,7 @@ def play(
     index: Index = 0,
     seed: Seed = 0,
     level: Level = 0.0,
+    reward: Rewards = None,
     settings: Settings = None,
 ) -> None:
     """Answer tasks yourself, in place of the policy, and see the rewards.
@@ -79,7 +82,7 @@ def play(
     of the attempts is printed.
     """
     with environment_output():
-        sources, key = open_task(name, settings or [], split, index, seed, level)
+        sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
     game, status = _Game(sources, key), 0
     # asyncio's own handler would cancel the running task at the first Ctrl-C, which has no effect
     # while that task is blocked reading a line.

@@ -16,8 +16,18 @@ from grpo_core.api.verify import Source, Sources
 from grpo_core.cli.environment import Name
 from grpo_core.cli.given import Sets, by_flag, settings_of, takes
 from grpo_core.cli.measuring import ActorResult, Remarks, ShowProgress, run_with_actor
-from grpo_core.cli.options import AsJson, Device, Dtype, MaxNewTokens, Model, Seed, Settings
+from grpo_core.cli.options import (
+    AsJson,
+    Device,
+    Dtype,
+    MaxNewTokens,
+    Model,
+    Rewards,
+    Seed,
+    Settings,
+)
 from grpo_core.cli.output import print_json
+from grpo_core.cli.rows import with_rewards
 from grpo_core.cli.run_config import environments
 from grpo_kit.commands.probe_table import print_report
 from grpo_kit.commands.shortcuts import TASKS as SHORTCUT_TASKS
@@ -94,6 +104,7 @@ class ProbeOptions:
     seed: Seed = None
     device: Device = None
     dtype: Dtype = None
+    reward: Rewards = None
     settings: Settings = None
     as_json: AsJson = False
 
@@ -119,7 +130,7 @@ def probe(options: ProbeOptions) -> None:
         refuse_model_options(by_flag(options, _OF_MODELS))
         search(
             options.name,
-            options.settings or [],
+            with_rewards(options.reward, options.settings),
             choose_levels=lambda source: _choose_levels(source, options.level or []),
             tasks=options.tasks or SHORTCUT_TASKS,
             split=options.split or "train",
@@ -210,7 +221,7 @@ def _read_config(options: ProbeOptions) -> RunConfig:
         [
             environments([options.name]),
             nested(settings_of(options)),
-            *map(parse_setting, options.settings or []),
+            *map(parse_setting, with_rewards(options.reward, options.settings)),
             fixed,
         ]
     )

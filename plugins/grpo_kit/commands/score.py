@@ -26,8 +26,9 @@ from grpo_core.cli.environment import (
     print_detail,
     print_verdict,
 )
-from grpo_core.cli.options import AsJson
+from grpo_core.cli.options import AsJson, Rewards
 from grpo_core.cli.output import environment_output, fail, print_json, remark
+from grpo_core.cli.rows import with_rewards
 from grpo_core.config.user_files import decode_text, user_text
 from grpo_kit.commands.recorded_answers import is_turn, read_dialogue, read_recorded
 
@@ -69,6 +70,7 @@ def score(
         ),
     ] = None,
     as_json: AsJson = False,
+    reward: Rewards = None,
     settings: Settings = None,
 ) -> None:
     """Score one answer to one task.
@@ -81,7 +83,7 @@ def score(
     """
     text = _read_answer(answer)
     with environment_output():
-        sources, key = open_task(name, settings or [], split, index, seed, level)
+        sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
         verdict = asyncio.run(_score(sources, key, draw=draw, text=text))
         paths = (
             [] if pictures is None else _draw_pictures(sources[key.env].env, key, text, pictures)

@@ -22,8 +22,9 @@ from grpo_core.cli.environment import (
     print_reference,
     print_tools,
 )
-from grpo_core.cli.options import AsJson
+from grpo_core.cli.options import AsJson, Rewards
 from grpo_core.cli.output import environment_output, print_json
+from grpo_core.cli.rows import with_rewards
 
 app = typer.Typer()
 
@@ -39,11 +40,12 @@ def show(
         bool, typer.Option("--reference", help="Also print an answer that passes.")
     ] = False,
     as_json: AsJson = False,
+    reward: Rewards = None,
     settings: Settings = None,
 ) -> None:
     """Print the prompt of one task, and the tools that the policy may call."""
     with environment_output():
-        sources, key = open_task(name, settings or [], split, index, seed, level)
+        sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
         tools = described_tools(sources[key.env].env)
         task, answer = asyncio.run(_make_task(sources, key, reference=reference))
     if as_json:
