@@ -80,6 +80,7 @@ PUBLIC_MODULES = {
     "grpo_core.cli.options",
     "grpo_core.cli.output",
     "grpo_core.cli.progress",
+    "grpo_core.cli.rows",  # --data and --reward
     "grpo_core.cli.run_config",
     "grpo_core.cli.stopping",
     "grpo_core.cli.summary_table",

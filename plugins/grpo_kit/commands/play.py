@@ -78,8 +78,7 @@ def play(
 ) -> None:
     """Answer tasks yourself, in place of the policy, and see the rewards.
 
-    Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) a summary
-    of the attempts is printed.
+    Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) comes a summary.
     """
     with environment_output():
         sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
