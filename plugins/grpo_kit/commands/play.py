@@ -78,7 +78,8 @@ def play(
 ) -> None:
     """Answer tasks yourself, in place of the policy, and see the rewards.
 
-    Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) comes a summary.
+    Answers are scored as in a run, with the same deadlines. A summary comes at the end (:quit,
+    Ctrl-D).
     """
     with environment_output():
         sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
