@@ -78,8 +78,7 @@ def play(
 ) -> None:
     """Answer tasks yourself, in place of the policy, and see the rewards.
 
-    Answers are scored as in a run, with the same deadlines. A summary comes at the end (:quit,
-    Ctrl-D).
+    Answers are scored as in a run, with its deadlines; :quit or Ctrl-D ends with a summary.
     """
     with environment_output():
         sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
