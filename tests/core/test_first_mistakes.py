@@ -103,7 +103,7 @@ MISTAKES = {
     "env show good.py:NoVerify": "overrides none of verify, averify, verify_batch and episode; write one",
     "run --env good.py:TupleParts": "line 22) declares parts = ('right',); write a dict of names and weights",
     "env show good.py:TextWeight": "declares parts = {'right': '1'}; write a dict",
-    "env score good.py:NeedsText --answer -": "declares needs = 'sandbox'; write a set of names",
+    "env score good.py:NeedsText --answer -": "declares needs = 'sandbox', a str and no set; write needs = frozenset",
     "env show good.py:NeedsTypo": "needs 'sandbx', which is no service; did you mean 'sandbox'?",
     "env show good.py:OwnInit": "remove it, or write `def __init__(self, config=None, services=None)`",
     "env show good.py:OwnTask": "line 43) cannot be called as grpo does; write `def task(self, key)`",

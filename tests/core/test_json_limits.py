@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpo_core.calls.json_limits import JsonLimitError, JsonLimits, JsonScan, check_json
@@ -45,6 +45,7 @@ def scanned(data: bytes, limits: JsonLimits, seed: int) -> bool:
     return True
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # which other programs beside it cause
 @given(VALUES, st.integers(0, 99), st.booleans())
 def test_the_counts_are_those_of_a_parser(value: Any, seed: int, ascii_only: bool) -> None:
     data = json.dumps(value, ensure_ascii=ascii_only).encode()

@@ -84,7 +84,10 @@ def test_an_environment_from_a_file_trains_in_worker_processes(settings, tmp_pat
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("squares.py", "does not name a class; write it as path/to/file.py:Class"),
+        (
+            "squares.py",
+            r"does not name a class \(it defines Squares\); write it as \S+squares.py:Squares",
+        ),
         ("broken.py:Squares", "SyntaxError"),
     ],
 )
