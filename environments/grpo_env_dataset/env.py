@@ -4,10 +4,10 @@ Example: `grpo run --data rows.jsonl --reward number`, or `--reward rewards.py:f
 
 The rewards of `graders` compare the completion's answer with that of the row. Functions of your own
 may be written in the form of this environment, `f(text, row)`, or in those of TRL, verifiers and
-verl (`forms`). Several rewards are several parts. A function that returns None does not apply to
-the row: its part is 0 then, in all attempts alike. Anything else that is no number, and an
-exception, make an error and no reward. The field that `answer` names is the reference, so that
-`grpo env check` knows right answers; `--set env.answer=` says that there are none.
+verl (`forms`). Each of several rewards is a part of its own. If a function returns None, it does
+not apply to the row, and its part is 0. If it raises, or returns something else that is not a
+number, the verdict is an error and no reward. The field that `answer` names holds the reference
+answer, so that `grpo env check` knows what is right; `--set env.answer=` says that there is none.
 """
 
 from __future__ import annotations

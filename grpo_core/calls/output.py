@@ -6,7 +6,7 @@ import re
 import threading
 
 KEPT = 4000
-"""How many characters, or bytes of a process, are kept of what is printed during one verdict."""
+"""The most characters of output that are kept with a verdict; of a child process, bytes."""
 MARKS = ("\x0e", "\x0f")
 """Characters around what a process prints that answers many requests, and knows for which one."""
 _MARKED = re.compile(rf"(^[^{MARKS[0]}]*{MARKS[1]})|{MARKS[0]}[^{MARKS[1]}]*({MARKS[1]}|$)")

@@ -1,4 +1,4 @@
-"""The mistakes of a first hour: each has one message that says what is wrong, what was found and what to do."""
+"""Mistakes that new users make: each gets one message with the problem, what was found and the remedy."""
 
 import re
 from pathlib import Path

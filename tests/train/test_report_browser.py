@@ -252,7 +252,7 @@ def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(browser, s
     with watched(browser) as page:
 
         def press(*keys: str) -> str:
-            """Return the name of what is active then."""
+            """Press keys, and return the name of the element that has the focus afterwards."""
             for key in keys:
                 page.keyboard.press(key)
             return str(

@@ -37,7 +37,7 @@ ENOUGH = 4
 SHOWN = 3
 """How many attempts are shown."""
 _TEXT = 150
-"""The most characters of an attempt, and of what is said of it."""
+"""The most characters that are shown of an attempt, and of its note."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,9 @@ class _Jail:
             os.close(reader)
         return watch, wall
 
-    def _status(self, watch: ChildWatch, cpu: float, limits: dict[str, Any], kind: str) -> str:  # noqa: C901 - causes in order
+    def _status(  # noqa: C901 - causes in order
+        self, watch: ChildWatch, cpu: float, limits: dict[str, Any], kind: str
+    ) -> str:
         """Return how the child ended; a claim ("claimed") is read outside."""
         killed = os.WIFSIGNALED(watch.status or 0)
         if watch.over:
