@@ -118,7 +118,7 @@ def start(config: RunConfig, path: Path | None) -> None:
     # With several processes, rank 0 chooses the folder and prints.
     folder = None if is_later_rank() else _unused_folder(config, path)
     progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
-    trainer_class = import_trainer(config.method, progress.say)
+    trainer_class = import_trainer(config.method, progress.say, adapter=config.lora.enabled)
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {trainer.folder.shown}")
@@ -165,18 +165,24 @@ def _unused_folder(config: RunConfig, path: Path | None) -> RunFolder:
     return RunFolder.unused(path, name="-".join(names))
 
 
-def import_trainer(method: str, say: Callable[[str], object]) -> type[Trainer]:
+def import_trainer(
+    method: str, say: Callable[[str], object], *, adapter: bool = False
+) -> type[Trainer]:
     """Return the trainer.
 
     Args:
         method: "grpo" or "sft", for the message.
         say: is told if the import takes long.
+        adapter: whether an adapter is trained, whose package is then imported with the others,
+            which is faster than later.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
     with needs_training(f"grpo {'run' if method == 'grpo' else method}", say=say):
         import_module("grpo_core.train.build")  # a trainer imports it when it is made
+        if adapter:
+            import_module("peft")
     from grpo_core.train.trainer import Trainer
 
     return Trainer

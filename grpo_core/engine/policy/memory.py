@@ -28,7 +28,7 @@ from grpo_core.engine.policy.sharding import units
 from grpo_core.engine.policy.ways import DecodingWay
 from grpo_core.engine.ranks import BUCKET_BYTES
 
-NODES = (80, 160, 240)
+NODES = (80, 112, 144)
 """Sizes, in tokens, of the passes that are measured."""
 DRAWING = 5
 """Number of tensors of the size of all lines' logits that exist while a token is drawn: logits,
