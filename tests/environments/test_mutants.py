@@ -254,7 +254,7 @@ def agrees(source: str, entry: str, cases: Sequence[Case]) -> bool:
     return True
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("env_class", BOTH)
 def test_changes_of_the_syntax_tree_are_not_paid_in_full(env_class: type[Any]) -> None:
     results = [judge_mutants(env_class, level, tasks=range(1), most=12) for level in DIFFICULTIES]

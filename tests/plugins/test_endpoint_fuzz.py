@@ -111,6 +111,7 @@ def storm(folder: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture)
     return statuses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "seed", "expected"),
     [

@@ -139,7 +139,7 @@ print(json.dumps([sorted(ask(0, [])), len(ask.__defaults__[0]), size, times[1] -
         assert between > 0.3
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 def test_nothing_else_of_a_network_is_reached(pool: JailPool) -> None:
     """The attacks of `grpo sandbox check`: other sockets, addresses and protocols, names, and taking all there is."""
     results = asyncio.run(check_session_sockets(pool))

@@ -90,6 +90,7 @@ def test_values_of_all_kinds_arrive_as_they_were_in_messages_of_any_length(met):
     assert met["values"] == [1, 1]
 
 
+@pytest.mark.slow
 def test_processes_listen_on_the_loopback_interface_only_and_leave_no_secret(met):
     for listening, is_named, files in met["ports"]:
         assert listening

@@ -63,6 +63,7 @@ def test_wandb_keeps_the_run_without_a_network(settings, tmp_path):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
     settings, tmp_path, monkeypatch
