@@ -95,6 +95,7 @@ print(json.dumps([grpo_core.__file__, {name: [s.name for specs in host.offers(na
     assert all(offers.values())
 
 
+@pytest.mark.slow
 def test_the_targets_of_all_bundled_environments_can_be_imported_from_a_clean_environment(
     clean_python: Path,
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_first_draft_has_the_holes_that_the_tutorial_shows(tmp_path: Path) -
     assert [text.removeprefix("fault ") for text in check.says] == HOLES
 
 
+@pytest.mark.slow
 def test_the_second_draft_has_no_hole_and_at_most_15_lines_in_its_methods(tmp_path: Path) -> None:
     report = check_environment(
         environment(DRAFTS[1], tmp_path),

@@ -238,6 +238,7 @@ def test_two_evaluations_at_endpoints_are_compared_by_task(endpoint: Evaluated) 
     assert (found["before"], found["after"]) == (0.5, 1.0), found
 
 
+@pytest.mark.slow
 def test_an_agent_drives_the_model_behind_the_endpoint(endpoint: Evaluated) -> None:
     """Its requests pass on, with histories and limits; what it returned is judged, and kept for later."""
 

@@ -232,6 +232,7 @@ def test_an_interrupted_evaluation_says_how_to_go_on(endpoint: Evaluated) -> Non
     assert whole["results"][0]["attempts"] == 40
 
 
+@pytest.mark.slow
 def test_a_stop_does_not_wait_for_a_server_that_is_away(endpoint: Evaluated) -> None:
     endpoint.stop()
     process = endpoint.begin(FRAIL, "--retries", 1000)

@@ -182,6 +182,7 @@ def test_thoughts_of_each_turn_are_kept_and_not_sent_back(endpoint: Evaluated) -
     )
 
 
+@pytest.mark.slow
 def test_thoughts_that_stand_in_an_answer_are_split_off(endpoint: Evaluated) -> None:
     """As where a server runs without a reasoning parser; the verdict is of what follows them."""
     endpoint.reply = lambda asked: f"<think>\nso {index_of(asked)}\n</think>\n\n{index_of(asked)}"

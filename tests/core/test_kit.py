@@ -209,6 +209,7 @@ def test_a_reference_that_raises_is_one_fault_and_levels_are_looked_at_without_i
     }
 
 
+@pytest.mark.slow
 def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_kit_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment
 WAIVING = "waived = {'task.split': 'the toy is so small'}\n    def task(self, key):"
 
 
+@pytest.mark.slow
 def test_command_json_junit_and_card_show_what_is_waived(site: Path) -> None:
     install_toy(site)
     source = site / "toy_environment.py"
@@ -189,6 +190,7 @@ def test_an_environment_with_services_says_first_what_was_not_asked(site: Path) 
     assert not checked(planted.Sum(), "floor.code").notice
 
 
+@pytest.mark.slow
 def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_LONG_SECONDS", 0.0)
     junk, process = checked(planted.Sum(), "floor.junk", "task.process").results[::-1]

@@ -145,7 +145,7 @@ def test_a_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     assert sound.status == "valid", sound.message
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("env", planted.SOUND)
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
     found = found_in(env, "verdict", "reply", "tool", "episode", "floor.empty", "floor.cheats")

@@ -71,6 +71,7 @@ def test_an_answer_that_uses_up_the_cpu_time_of_a_verdict_gets_the_floor_and_one
         assert (verdict.raised, verdict.total) == ("CPU limit", -1.0)
 
 
+@pytest.mark.slow
 def test_a_failure_that_does_not_come_again_in_the_same_way_is_not_the_answers(
     tmp_path: Path,
 ) -> None:

@@ -197,6 +197,7 @@ class Choosy(Environment[int]):
 """
 
 
+@pytest.mark.slow
 def test_what_an_environment_needs_may_depend_on_its_settings(site: Path) -> None:
     (site / "choosy.py").write_text(CHOOSY)
     name, judged = "choosy.py:Choosy", ("--set", "env.judged=true")

@@ -68,6 +68,7 @@ def test_pay_without_passing_is_a_shortcut_where_it_is_half_of_what_is_right() -
     assert min(tried["reward"] for tried in level["paid"].values()) > 0.5
 
 
+@pytest.mark.slow
 def test_a_mistake_in_references_that_passes_is_shown_and_is_no_failure_of_the_command() -> None:
     level = level_of("Bounds")
     assert level["status"] == 0

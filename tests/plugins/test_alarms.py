@@ -371,6 +371,7 @@ def test_the_authors_cheats_are_canaries(settings, tmp_path):
     assert "the author's cheat 1" in {line["subject"] for line in trainer.folder.alarm_lines()}
 
 
+@pytest.mark.slow
 def test_cheats_are_asked_in_the_worker_that_has_the_data_of_the_tasks(settings, tmp_path):
     listener = Listener()
     more = {"steps": 1, "eval": {"tasks": 0}, "verify": {"isolation": "process"}}
@@ -447,6 +448,7 @@ def test_alarms_stop_ends_with_a_checkpoint_and_the_run_goes_on_from_it(settings
     assert [line["subject"] for line in lines].count("silence") == 1
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_alarms_as_an_uninterrupted_one(settings, tmp_path):
     config = {**settings, "steps": 9, "checkpoint": {"every": 3}}
     whole = trained(tmp_path / "whole", config, Hollow(), every=2)

@@ -105,6 +105,7 @@ def servers() -> set[int]:
     return {int(pid) for pid, parent, args in rows if int(parent) == os.getpid() and "mcp_" in args}
 
 
+@pytest.mark.slow
 def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
     server = McpServer(BASIC)
     described = schemas([*tools_of(Weather), *server.tools()])
@@ -134,6 +135,7 @@ def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str)
         play(server, turn, killing(turn))
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_started_again_in_the_state_that_it_had() -> None:
     count = calls(("count", {"by": 1}), ("count", {"by": 1}))
     more = killing(calls(("count", {"by": 5})))

@@ -170,6 +170,7 @@ for work in (
     assert done.stdout.split() == [*refused, "works", "ConnectionRefusedError"]
 
 
+@pytest.mark.slow
 async def test_no_command_ends_the_way_to_the_socket(pool: JailPool, path: Path) -> None:
     async with reaching(pool, path) as session:
         for line in ("kill -9 -1", "for p in 1 2 3 4 5 6 7 8 9; do kill -9 $p; done", "kill -9 1"):

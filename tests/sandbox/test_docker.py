@@ -143,6 +143,7 @@ def start_trainer(tmp_path: Path, **more: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -384,6 +385,7 @@ def test_a_runtime_that_docker_lacks_is_named_with_those_it_has(engine: Engine) 
         Docker(DockerConfig(runtime="runsc"))
 
 
+@pytest.mark.slow
 def test_every_container_is_hardened(engine: Engine, open_pool: Callable[..., Docker]) -> None:
     asyncio.run(open_pool(runtime="runc").run([PROGRAM]))
     (found,) = containers(engine)

@@ -66,6 +66,7 @@ def test_an_agent_in_a_jail_drives_the_policy(isolation: str, backend: str, sock
     assert ({each["pid"] for each in returned} == {os.getpid()}) == (isolation == "inline")
 
 
+@pytest.mark.slow
 def test_a_worker_reaches_only_the_socket_that_its_agent_was_given(
     backend: str, socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

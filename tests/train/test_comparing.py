@@ -67,6 +67,7 @@ def said(*arguments: Any) -> Any:
     return json.loads(grpo(*arguments, "--json").stdout)
 
 
+@pytest.mark.slow
 def test_unchanged_settings_give_the_live_verdicts_exactly(runs):
     result = said("rescore", runs / "run-0", "--out", runs / "again.jsonl")
     lines = list(RunFolder(runs / "run-0").rollout_lines())

@@ -49,6 +49,7 @@ def ended(folder: Path) -> list[tuple[int, str, float]]:
     ]
 
 
+@pytest.mark.slow
 def test_good_attempts_are_written_once_with_their_prompts_and_can_be_learned_from(
     run_folder, settings, tmp_path
 ):

@@ -159,6 +159,7 @@ def test_a_good_folder_loads_as_before(name, base, good_adapter, tmp_path):
     assert done.stdout == expected.stdout
 
 
+@pytest.mark.slow
 def test_a_template_is_ended_at_its_deadline_and_the_next_one_is_rendered():
     started = time.monotonic()
     with pytest.raises(guarded.OverrunError, match="it had not ended after 8 seconds"):

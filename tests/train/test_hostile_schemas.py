@@ -76,6 +76,7 @@ def test_a_hostile_schema_is_refused_and_four_honest_requests_are_answered(polic
     assert tokens == [completion.token_ids for completion in alone]
 
 
+@pytest.mark.slow
 async def test_requests_without_a_schema_do_not_wait_for_one_that_hangs(policy):
     honest, hostile = requests(policy, [None, REFUSED[HANGING]], length=3)
     sampler = builtin_sampler(policy, NO_SCHEMA)

@@ -99,6 +99,7 @@ def test_processes_listen_on_the_loopback_interface_only_and_leave_no_secret(met
         assert files == ["arrivals", "store"]
 
 
+@pytest.mark.slow
 def test_a_pickle_is_not_loaded(met):
     first, second = met["poisoned"]
     assert first.startswith("RunStoppedError: process 1 sent what cannot be read")

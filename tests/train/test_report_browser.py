@@ -281,6 +281,7 @@ def test_keys_lead_everywhere_and_the_first_stop_skips_the_navigation(browser, s
         assert not page.locator("dialog").is_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_everything_has_a_name_and_enough_contrast_and_fits_a_phone(browser, single, scheme):
     size = {"width": 390, "height": 844}

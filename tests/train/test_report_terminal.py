@@ -92,6 +92,7 @@ def test_it_shows_curves_the_newest_group_and_best_and_worst_by_one_key(run, ope
     assert "5 train" not in held_out.split("step 5, train")[0]
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_escaped_and_are_no_markup(run, open_run):
     add_hostile_groups(run, step=6)
     shown = "\n".join(played(Dashboard(open_run), "down", "b", "w"))

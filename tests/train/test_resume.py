@@ -260,6 +260,7 @@ def taken(folder: Path) -> bool:
     return done.returncode != 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("steps", [2, 3])
 def test_a_finished_run_goes_on_to_what_more_steps_would_have_made_of_it(settings, tmp_path, steps):
     quick = {"eval.tasks": 4, "eval.every": 2, "schedule.name": "constant", "prompts_per_step": 2}

@@ -47,6 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return untimed(place / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "step", "every"),
     [

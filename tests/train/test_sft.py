@@ -370,6 +370,7 @@ def test_another_file_under_the_same_name_is_refused(settings, tmp_path):
         Trainer.resumed(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_path):
     answered = LETTERS.replace(":Letters", ":Answered")
     few = "--set eval.tasks=4 --set group_size=2 --set prompts_per_step=2"

@@ -52,6 +52,7 @@ def evaluated(step: int, reward: float) -> dict[str, float]:
     return {"step": step, "eval/reward/mean": reward}
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_its_reward_is_reached_and_is_finished(settings, tmp_path):
     heard = Heard()
     more = {"steps": 60, "stop": {"reward": 0.3}}

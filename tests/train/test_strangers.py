@@ -173,7 +173,7 @@ def test_what_is_read_is_a_regular_file_or_refused_in_one_line(run, outside, nam
             assert re.search(refusals, said), said
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe, unix_socket, folder])
 def test_pictures_and_reports_replace_what_has_their_name(run, outside, planted):
     pictures = [run / f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]
@@ -187,7 +187,7 @@ def test_pictures_and_reports_replace_what_has_their_name(run, outside, planted)
         assert all(path.stat().st_nlink == 1 for path in drawn)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [link, dangling_link, hard_link, pipe])
 def test_a_resumed_run_writes_through_no_link(run, outside, planted):
     refused = ("log.txt", "metrics.jsonl", "rollouts.jsonl", ".lock")

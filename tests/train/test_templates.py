@@ -66,6 +66,7 @@ def test_a_template_writes_what_transformers_writes(name: str) -> None:
     assert written
 
 
+@pytest.mark.slow
 def test_special_tokens_and_the_date_are_known_and_nothing_else_of_the_process_is(monkeypatch):
     monkeypatch.setenv("GRPO_TEST_SECRET", "key")
     guarded._trials.close()

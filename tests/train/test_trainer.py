@@ -264,6 +264,7 @@ def test_attempts_that_cannot_be_judged_are_counted_and_carry_no_reward(settings
             assert line["advantage"] in (None, 0.0)
 
 
+@pytest.mark.slow
 def test_answers_at_which_a_library_raises_are_counted_and_too_many_in_a_step_stop_the_run(
     settings, tmp_path, monkeypatch
 ):

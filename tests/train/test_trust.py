@@ -67,6 +67,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, " ".join(done.output.split())
 
 
+@pytest.mark.slow
 def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(
     folder, evil, tmp_path
 ):
