@@ -19,7 +19,6 @@ from grpo_core import (
     TaskKey,
     Trainer,
     Verdict,
-    build_config,
 )
 
 EXAMPLES = (
@@ -35,7 +34,6 @@ class Swap(Environment[str]):
 
     max_new_tokens = 12
     levels = False
-    trusted = True  # a worker process cannot import a class of the main script
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()
@@ -64,17 +62,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", help="the run's folder; default: runs/swap-DATE-TIME")
     arguments = parser.parse_args()
-    config = build_config(
-        [
-            {
-                "environment": "swap",
-                "model": {"name": arguments.model},
-                "steps": arguments.steps,
-                "eval": {"tasks": 32},
-            }
-        ],
+    trainer = Trainer(
+        Swap(),
+        model=arguments.model,
+        steps=arguments.steps,
+        settings={"eval.tasks": 32},
+        folder=arguments.out,
     )
-    trainer = Trainer(config, Swap(), folder=arguments.out)
 
     # Look at rewards before training; this writes nothing.
     for group in trainer.verify(trainer.sample(2, attempts=3)):
@@ -82,12 +76,8 @@ def main() -> None:
         for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
             print(f"  {verdict.total:.2f}  {rollout.text!r}")
 
-    for name, gain in trainer.run().items():
-        print(
-            f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, "
-            f"95 % interval {gain.low:+.3f} .. {gain.high:+.3f})"
-        )
-    print(f"everything is in {trainer.folder.path}")
+    trainer.run()
+    print(f"everything is in {trainer.folder}")
 
 
 if __name__ == "__main__":

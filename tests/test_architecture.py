@@ -39,6 +39,7 @@ ORDER = """
     config
     figures
     runs
+    display
     verify
     programs
     engine
@@ -55,6 +56,7 @@ ORDER = """
     train/grpo
     train/sft
     train/build
+    train/looking
     train/trainer
     testing
     cli
@@ -82,7 +84,6 @@ PUBLIC_MODULES = {
     "grpo_core.cli.progress",
     "grpo_core.cli.rows",  # --data and --reward
     "grpo_core.cli.run_config",
-    "grpo_core.cli.stopping",
     "grpo_core.cli.summary_table",
     "grpo_core.extract",
     "grpo_core.guards",

@@ -7,6 +7,7 @@ from grpo_core.calls.deadline import DeadlineError, describe, in_thread, wait_fo
 from grpo_core.calls.isolation import ForeignError, isolated, reason
 from grpo_core.calls.pace import LONGEST_PAUSE_SECONDS
 from grpo_core.calls.printable import plain_markdown, printable, printable_json
+from grpo_core.calls.stoppable import stoppable
 from grpo_core.calls.stopping import StopRequest
 from grpo_core.calls.threads import IDLE
 from grpo_core.calls.variables import INHERITED, inherited_variables
@@ -31,6 +32,7 @@ __all__ = [
     "printable_json",
     "prompt_digest",
     "reason",
+    "stoppable",
     "wait_for",
     "within",
 ]

@@ -84,15 +84,11 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     return await future
 
 
-def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` to its end and return its result.
 
-    If an event loop is already running, `work` runs in a thread with a loop of its own.
-
-    Args:
-        work: the coroutine to run.
-        on_interrupt: called at the first Ctrl-C while that thread works. It should make the work
-            end soon, because the thread is then waited for. Without it the work is cancelled.
+    If an event loop is already running, `work` runs in a thread with a loop of its own. A
+    KeyboardInterrupt cancels it.
     """
     try:
         asyncio.get_running_loop()
@@ -111,9 +107,6 @@ def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] |
         try:
             return future.result()
         except KeyboardInterrupt:
-            if on_interrupt is not None:
-                on_interrupt()
-                return future.result()
             with contextlib.suppress(RuntimeError):  # the loop has closed: the work has just ended
                 cancel.result()()
             raise

@@ -36,6 +36,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+MESSAGE_LIMIT = 2000
+"""The most characters of a message; results are printed in full."""
+
 _EMOJI = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _JOINING = (
     "\u0620-\u065f\u066e-\u06dc\u06df-\u06ef\u06fa-\u06ff\u0710-\u07ff\u0840-\u085f\u0870-\u0887"

@@ -12,10 +12,10 @@ import typer
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.calls.stoppable import stoppable
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.output import INTERRUPTED, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
-from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import OutputError
@@ -104,5 +104,5 @@ def run_with_actor(
         progress_bar(title, MofNCompleteColumn(), TimeRemainingColumn()) as update,
         stoppable(actor.stop, "finishing the rollouts that were started"),
     ):
-        result = wait_for(sample(update), on_interrupt=actor.stop.make)
+        result = wait_for(sample(update))
     return ActorResult(actor, result, time.monotonic() - started)

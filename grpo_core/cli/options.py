@@ -32,7 +32,7 @@ Rewards = Annotated[
     list[str] | None,
     typer.Option(
         "--reward",
-        help="With --data: exact, number, choice, math, code, judge, ..., or FILE.py:FUNCTION. "
+        help="With rows: exact, number, choice, math, code, judge, ..., or FILE.py:FUNCTION. "
         "Repeat it for several parts.",
         show_default=False,
     ),

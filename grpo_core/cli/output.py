@@ -21,20 +21,16 @@ from typer.core import TyperCommand
 
 from grpo_core.calls.call import hearing
 from grpo_core.calls.output import Output
+from grpo_core.calls.printable import MESSAGE_LIMIT as MESSAGE_LIMIT
 from grpo_core.calls.printable import printable, printable_json
+from grpo_core.calls.stoppable import INTERRUPTED as INTERRUPTED
 from grpo_core.calls.streams import beneath, writing_output
 from grpo_core.cli.usage_hints import usage_hint
 from grpo_core.protocol.errors import ConfigError, OutputError
 from grpo_core.runs.lines import finite
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, by the convention of shells: 128 plus the signal's number."""
-
 BROKEN_PIPE = 141
 """The exit status if the reader of the output has closed it: 128 plus the number of SIGPIPE."""
-
-MESSAGE_LIMIT = 2000
-"""The most characters of a message; results are printed in full."""
 
 _CELL_LIMIT = 1000
 """The most characters of a table cell or of a `lead`."""

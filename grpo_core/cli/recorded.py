@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import print_json, print_line
-from grpo_core.cli.progress import gains_table
+from grpo_core.display.console import gains_table
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import recorded_gains

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.calls.stoppable import stoppable
 from grpo_core.cli.given import settings_of, takes
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.measuring import Remarks
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
 from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.run_config import read_eval_config
-from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
@@ -123,9 +123,7 @@ def _serve(config: RunConfig, key: str) -> None:
         make_sampler=choose_sampler(config, PluginHost()),
     )
     with stoppable(actor.stop, "giving up the requests in progress"):
-        wait_for(
-            serve(actor, endpoint, key=key, on_open=_print_access), on_interrupt=actor.stop.make
-        )
+        wait_for(serve(actor, endpoint, key=key, on_open=_print_access))
 
 
 def _print_access(access: Access) -> None:

@@ -24,6 +24,7 @@ from grpo_core.cli.options import (
     Processes,
     Recipes,
     Resume,
+    Rewards,
     Seed,
     Settings,
     Trust,
@@ -38,6 +39,7 @@ class SftOptions:
     """Hold the options of `grpo sft`, in the order of its help page."""
 
     env: Envs = None
+    reward: Rewards = None
     data: Annotated[
         Path | None,
         typer.Option(
@@ -90,4 +92,4 @@ def sft(options: SftOptions) -> None:
     from the result with --model RUN. Checkpoints, --resume and Ctrl-C work as in `grpo run`.
     Settings that only GRPO uses, such as kl and group_size, are ignored.
     """
-    begin_or_continue("sft", options)
+    begin_or_continue("sft", options, rewards=options.reward or [])

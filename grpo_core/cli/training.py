@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.stoppable import stoppable
 from grpo_core.cli.given import settings_of
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.output import BROKEN_PIPE, fail
-from grpo_core.cli.progress import RunProgress
 from grpo_core.cli.rows import with_rows
 from grpo_core.cli.run_config import read_config
-from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import split_setting
+from grpo_core.display.console import RunProgress
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.run.ending import EndKind
@@ -119,9 +118,7 @@ def start(config: RunConfig, path: Path | None) -> None:
     folder = None if is_later_rank() else _unused_folder(config, path)
     progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
     trainer_class = import_trainer(config.method, progress.say, adapter=config.lora.enabled)
-    progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
-    progress.say(f"writing to {trainer.folder.shown}")
     _train(trainer, progress)
 
 
@@ -153,7 +150,6 @@ def continue_run(
         trust=trust,
         start_from=start_from,
     )
-    progress.say(f"continuing {path} after step {trainer.done} of {trainer.method.total}")
     _train(trainer, progress)
 
 
@@ -199,18 +195,11 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
             lambda text: stop.ask(trainer.actor.stop, text, BROKEN_PIPE if progress.closed else 1)
         )
         trainer.run()
-    end, folder = trainer.end, trainer.folder
+    end = trainer.end
     assert end is not None
     if end.kind is EndKind.STOPPED:
         if progress.lost and not progress.closed:
             fail(f"{progress.lost}; {end.saved}", status=stop.status)
         raise typer.Exit(stop.status)
-    product = "adapter" if trainer.config.lora.enabled else "model"
-    run = shlex.quote(str(folder.shown))
-    progress.say(
-        f"the trained {product} is in {folder.shown / 'final'}; "
-        f'try it: grpo generate --run {run} "..."'
-    )
-    progress.say(f"its curves and rollouts: grpo report {run}")
     if end.kind is EndKind.UNSCORED:
         fail(end.reason, status=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,23 @@ def take_rows(settings: dict[str, Any]) -> None:
         "path": _absolute(file),
         **({"reward": rewards} if rewards else {}),
     }
+
+
+def name_in_commands(name: str, env: Mapping[str, Any], host: PluginHost | None = None) -> str:
+    """Return the words by which commands name an environment, for messages.
+
+    Args:
+        name: its name in the config of a run.
+        env: its settings; where it makes tasks of rows, their file is named with its rewards.
+        host: the installed plugins.
+    """
+    offers = (offer.spec for offer in (host or PluginHost()).specs("environment"))
+    if "path" not in env or not any(spec.name == name and spec.row_rewards for spec in offers):
+        return shlex.quote(name)
+    rewards = env.get("reward", ())
+    named = [rewards] if isinstance(rewards, str) else rewards
+    words = [str(env["path"]), *(word for reward in named for word in ("--reward", reward))]
+    return shlex.join(words)
 
 
 def _absolute(path: str) -> str:

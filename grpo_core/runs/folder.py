@@ -76,7 +76,7 @@ _LOG_LINES = 1_000
 
 
 class RunFolder:
-    """Give access to the files of one run.
+    """Give access to the files of one run; it can be used in place of its path.
 
     Each line is written in a single call, so that a kill can at worst cut the last one. The data
     that a checkpoint refers to is on disk before the checkpoint is (see `sync`).
@@ -91,6 +91,18 @@ class RunFolder:
             name: LineLog(self.path / name)
             for name in ("metrics.jsonl", "rollouts.jsonl", "alarms.jsonl")
         }
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> Path:
+        return self.path / name
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:

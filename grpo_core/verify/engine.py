@@ -53,6 +53,7 @@ from grpo_core.verify.workers.hosts import (
     create_host,
 )
 from grpo_core.verify.workers.inline import InlineHost
+from grpo_core.verify.workers.main_module import settings_for
 
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
@@ -106,7 +107,7 @@ class Verifier:
         check_declaration(env)
         self.env = env
         self._closes_env = closes_env
-        self.settings = settings or VerifyConfig()
+        self.settings = settings_for(env, spec, settings)
         self.weights = weights or {}
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds

@@ -12,7 +12,7 @@ import typer
 from rich.progress import MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from grpo_core import ConfigError, GrpoError
-from grpo_core.api.calls import StopRequest, wait_for
+from grpo_core.api.calls import StopRequest, stoppable, wait_for
 from grpo_core.api.protocol import chosen_tags
 from grpo_core.api.settings import RunConfig
 from grpo_core.api.verify import Sources
@@ -21,7 +21,6 @@ from grpo_core.cli.given import by_flag, settings_of, takes
 from grpo_core.cli.output import INTERRUPTED, print_json, print_line, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.run_config import read_eval_config
-from grpo_core.cli.stopping import stoppable
 from grpo_core.cli.summary_table import print_summaries
 from grpo_evals.opening import SUBJECT, open_evaluation
 from grpo_evals.options import EndpointOptions
@@ -123,7 +122,7 @@ def _ask(
         def show(progress: Progress) -> None:
             update(completed=progress.done, total=progress.total, facts=_facts(progress, settings))
 
-        return wait_for(evaluation.run(show), on_interrupt=stop.make)
+        return wait_for(evaluation.run(show))
 
 
 def _read_settings(config: RunConfig, options: EndpointOptions) -> EvaluationSettings:

@@ -22,7 +22,7 @@ from bases import (
 )
 from catalogue import fault, planted
 
-from grpo_core import Message, Task, TaskKey
+from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 
 # The same prompt, different answers
 
@@ -453,6 +453,19 @@ class MostlyZero(PlainSum):
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
         carries = max(0, one % 10 + two % 10 - 14)
         return Task(key, f"By how much do the last digits of {one} and {two} exceed 14?", carries)
+
+
+@fault("no answer is paid otherwise than another", "verdict.differs")
+class PaysNothing(PlainSum):
+    """A reward function that looks for what nobody writes, and has no reference."""
+
+    open_ended = True
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return Verdict({"reward": Reward(0.0)}, passed=False)
+
+    def reference(self, task: Task[Any]) -> None:
+        return None
 
 
 @fault("a declaration is misspelt", "declared.names")

@@ -15,6 +15,7 @@ from grpo_core.figures.signal import (
     advice_where_solved,
     advice_without_success,
 )
+from grpo_core.plugins.rows import name_in_commands
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.events import (
     BatchCollected,
@@ -152,8 +153,10 @@ class FirstLook:
     def _advice(
         self, source: Source, total: float, pass_rate: float, clipped: float, reference: str
     ) -> str:
-        names = zip(self._actor.config.members(), self._actor.sources, strict=True)
-        name = shlex.quote(next(name for name, each in names if each is source))
+        members = zip(self._actor.config.members().items(), self._actor.sources, strict=True)
+        name = next(
+            name_in_commands(name, member.env) for (name, member), each in members if each is source
+        )
         level = source.level if source.env.levels else None
         if _is_highest(source, total) or (pass_rate == 1 and not source.env.open_ended):
             return advice_where_solved(name, level=level)
@@ -182,8 +185,8 @@ class SignalWatch:
 
     def __init__(self, config: RunConfig, journal: Journal) -> None:
         self._journal, self._signal = journal, Signal()
-        members = list(config.members())
-        environment = shlex.quote(members[0]) if len(members) == 1 else "ENV"
+        names = [name_in_commands(name, member.env) for name, member in config.members().items()]
+        environment = names[0] if len(names) == 1 else "ENV"
         self._names = {"environment": environment, "model": shlex.quote(config.model.name)}
 
     def on(self, event: Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grpo_core.config.config import RunConfig
+from grpo_core.plugins.rows import name_in_commands
 from grpo_core.protocol.events import BatchCollected, EvaluationEnded, Event
 from grpo_core.verify.judge.error_rate import ErrorRate, check_begin, check_raised
 
@@ -12,7 +13,8 @@ class ErrorLimits:
 
     def __init__(self, config: RunConfig) -> None:
         self._verify = config.verify
-        self._environments = list(config.members())
+        members = config.members().items()
+        self._environments = [name_in_commands(name, member.env) for name, member in members]
         self._rate = ErrorRate(stop_above=config.verify.max_error_rate)
         self._has_begun = False
         """Whether the first attempts were judged."""

@@ -270,7 +270,10 @@ def describe_failure(error: Exception, op: str, seconds: float) -> str:
         seconds: its timeout.
     """
     if isinstance(error, DeadlineError):
-        return f"{op}() exceeded its deadline of {seconds:g} s{error}"
+        return (
+            f"{op}() exceeded its deadline of {seconds:g} s{error} (verify.timeout_seconds and "
+            "the environment's timeout_seconds set it)"
+        )
     if isinstance(error, WorkerLostError):
         # Not clipped: it ends with the worker's last output, whose length is limited as well.
         return str(error)

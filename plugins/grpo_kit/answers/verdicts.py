@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grpo_core import Environment, Task, Verdict
-from grpo_core.protocol.ties import reaches
+from grpo_core.protocol.ties import all_same, reaches
 from grpo_core.words import shorten
 from grpo_kit.answers.ordinary import backwards, ordinary_attempts, with_other_numbers
 from grpo_kit.check import check
@@ -37,6 +37,8 @@ _SLOW_VERDICT = 0.02
 _LONG_REPLY = "and so on " * 200
 _EXTREME_TASKS = 3
 """Tasks at which answers are tried that are as wrong as can be."""
+_FEWEST = 4
+"""Fewer answers than this tell nothing by getting one reward."""
 _AFTER_A_PAST = 8
 """Attempts that are judged again after each past."""
 
@@ -91,6 +93,25 @@ async def check_reference(subject: Subject) -> str:
     none = len(subject.tasks) - len(subject.answered)
     without = f"; {none} of {len(subject.tasks)} tasks have none" if none else ""
     return f"{len(subject.answered)} references pass{reward}{without}"
+
+
+@check("verdict.differs", "warning", asks="Is any answer paid otherwise than the others?")
+async def check_differs(subject: Subject) -> str:
+    """Check that the references and ordinary answers that are tried do not all get one reward."""
+    if subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
+    judged = [*subject.reference_verdicts, *await subject.verdicts(ordinary_attempts(subject))]
+    totals = [verdict.total for verdict in judged if verdict.scored]
+    if len(totals) < _FEWEST:
+        raise NotCheckedError(f"fewer than {_FEWEST} answers could be judged")
+    if all_same(totals):
+        right = "references and other answers" if subject.answered else "answers"
+        raise BrokenPromiseError(
+            f"all {len(totals)} {right} that were tried got the same reward, {totals[0]:g}, so a "
+            "run may find nothing to learn from; score an answer that you hold right and a wrong "
+            f"one (`grpo env score {subject.name} --answer FILE`), and write reference()"
+        )
+    return f"{len(totals)} answers got {min(totals):g} to {max(totals):g}"
 
 
 def contradiction(env: Environment[Any], verdict: Verdict) -> str:

@@ -30,9 +30,12 @@ from grpo_core.cli.options import AsJson, Rewards
 from grpo_core.cli.output import environment_output, fail, print_json, remark
 from grpo_core.cli.rows import with_rewards
 from grpo_core.config.user_files import decode_text, user_text
+from grpo_core.words import cut
 from grpo_kit.commands.recorded_answers import is_turn, read_dialogue, read_recorded
 
 app = typer.Typer()
+PROMPT_LIMIT = 300
+"""The most characters that are shown of the last message of a task."""
 
 Draw = Annotated[
     int,
@@ -84,10 +87,11 @@ def score(
     text = _read_answer(answer)
     with environment_output():
         sources, key = open_task(name, with_rewards(reward, settings), split, index, seed, level)
-        verdict = asyncio.run(_score(sources, key, draw=draw, text=text))
-        paths = (
-            [] if pictures is None else _draw_pictures(sources[key.env].env, key, text, pictures)
-        )
+        task, verdict = asyncio.run(_score(sources, key, draw=draw, text=text))
+        env = sources[key.env].env
+        paths = [] if pictures is None else _draw_pictures(env, key, text, pictures)
+    if not as_json:
+        remark(f"task {key.index}: {cut(task.prompt[-1].content, PROMPT_LIMIT)!r}")
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
     elif verdict.scored:
@@ -126,8 +130,10 @@ def _read_answer(source: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
-    """Return the verdict on an answer to a task: a text, or a dialogue as JSON lines."""
+async def _score(
+    sources: Sources, key: TaskKey, *, draw: int, text: str
+) -> tuple[Task[Any], Verdict]:
+    """Return a task and the verdict on an answer to it: a text, or a dialogue as JSON lines."""
     async with sources:
         (task,) = await sources.tasks([key], draw)
         source = sources[key.env]
@@ -136,14 +142,14 @@ async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Ver
         is_played = source.verifier.has_episodes or source.verifier.has_agents
         if recorded is not None or (messages is None and not is_played):
             ((verdict,),) = await sources.verify([task], [[recorded or Rollout.of(text)]])
-            return verdict
+            return task, verdict
         if messages is None:
-            return await _played(sources, task, [text])
+            return task, await _played(sources, task, [text])
         try:
             check_replayable(source.env)
-            return await _played(sources, task, messages)
+            return task, await _played(sources, task, messages)
         except ReplayError as error:
-            return Verdict.failed(str(error))
+            return task, Verdict.failed(str(error))
 
 
 async def _played(

@@ -10,13 +10,12 @@ import typer
 from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from grpo_core import ConfigError
-from grpo_core.api.calls import StopRequest, wait_for
+from grpo_core.api.calls import StopRequest, stoppable, wait_for
 from grpo_core.api.protocol import Split
 from grpo_core.api.verify import Source, Sources
 from grpo_core.cli.environment import open_environment
 from grpo_core.cli.output import print_json, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
-from grpo_core.cli.stopping import stoppable
 from grpo_kit.commands.shortcuts_table import print_hunts
 from grpo_kit.shortcuts.hunt import HuntPlan, hunt
 from grpo_kit.shortcuts.tried import LevelHunt
@@ -76,7 +75,7 @@ def search(
     plans = [HuntPlan(env_name, tasks, split, seed, level) for level in levels]
     stop = StopRequest()
     with prints_to_stderr(), stoppable(stop, "finishing the answers that are being judged") as end:
-        hunts = wait_for(_hunt(sources, plans, stop), on_interrupt=stop.make)
+        hunts = wait_for(_hunt(sources, plans, stop))
     seconds = round(time.monotonic() - started, 1)
     if as_json:
         print_json(
