@@ -198,13 +198,17 @@ def test_the_python_that_trains_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Use a tiny model in place of the real one."""
-    settings = {"environment": "arithmetic", "env": {"shots": 1}, "eval": {"tasks": 4}}
-    settings |= {"steps": 1, "prompts_per_step": 2, "group_size": 2}
-    settings["model"] = {"name": str(save_tiny(tmp_path / "tiny"))}
+    given = {
+        "steps": 1,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "settings": {"env.shots": 1, "eval.tasks": 4},
+    }
+    given["model"] = str(save_tiny(tmp_path / "tiny"))
     code, count = re.subn(
-        r"build_config\(\[\{.*\}\]\)",
-        lambda _: f"build_config([{settings!r}])",
-        code_that_begins(page, "python", "from grpo_core import Trainer, build_config"),
+        r"""(Trainer\("arithmetic", )steps=20.*?\)(?=\.run|\n)""",
+        lambda found: f"{found[1]}**{given!r})",
+        code_that_begins(page, "python", "from grpo_core import Trainer"),
     )
     assert count == 1
     monkeypatch.chdir(tmp_path)

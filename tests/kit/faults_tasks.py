@@ -462,7 +462,7 @@ class PaysNothing(PlainSum):
     open_ended = True
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        return Verdict({"reward": Reward(0.0)}, passed=False)
+        return Verdict({"exact": Reward(0.0)}, passed=False)
 
     def reference(self, task: Task[Any]) -> None:
         return None

@@ -109,7 +109,7 @@ async def check_differs(subject: Subject) -> str:
         raise BrokenPromiseError(
             f"all {len(totals)} {right} that were tried got the same reward, {totals[0]:g}, so a "
             "run may find nothing to learn from; score an answer that you hold right and a wrong "
-            f"one (`grpo env score {subject.name} --answer FILE`), and write reference()"
+            "one with `grpo env score`, and write reference()"
         )
     return f"{len(totals)} answers got {min(totals):g} to {max(totals):g}"
 

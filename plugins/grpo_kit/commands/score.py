@@ -30,7 +30,7 @@ from grpo_core.cli.options import AsJson, Rewards
 from grpo_core.cli.output import environment_output, fail, print_json, remark
 from grpo_core.cli.rows import with_rewards
 from grpo_core.config.user_files import decode_text, user_text
-from grpo_core.words import cut
+from grpo_core.words import cut, last_text
 from grpo_kit.commands.recorded_answers import is_turn, read_dialogue, read_recorded
 
 app = typer.Typer()
@@ -91,7 +91,7 @@ def score(
         env = sources[key.env].env
         paths = [] if pictures is None else _draw_pictures(env, key, text, pictures)
     if not as_json:
-        remark(f"task {key.index}: {cut(task.prompt[-1].content, PROMPT_LIMIT)!r}")
+        remark(f"task {key.index}: {cut(last_text(task), PROMPT_LIMIT)!r}")
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
     elif verdict.scored:
