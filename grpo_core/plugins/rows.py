@@ -61,8 +61,10 @@ def name_in_commands(name: str, env: Mapping[str, Any], host: PluginHost | None 
         env: its settings; where it makes tasks of rows, their file is named with its rewards.
         host: the installed plugins.
     """
-    offers = (offer.spec for offer in (host or PluginHost()).specs("environment"))
-    if "path" not in env or not any(spec.name == name and spec.row_rewards for spec in offers):
+    if "path" not in env:
+        return shlex.quote(name)
+    offers = [offer.spec for offer in (host or PluginHost()).specs("environment")]
+    if not any(spec.name == name and spec.row_rewards for spec in offers):
         return shlex.quote(name)
     rewards = env.get("reward", ())
     named = [rewards] if isinstance(rewards, str) else rewards
