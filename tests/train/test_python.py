@@ -104,6 +104,7 @@ def test_a_script_shows_what_the_command_shows_on_stderr_and_its_class_needs_no_
         assert err.count(shown) == 1, (shown, err)
 
 
+@pytest.mark.slow
 def test_a_quiet_run_shows_nothing(folder):
     out, err = start(
         folder, f"{one_line(folder, 1, more=', quiet=True')}\ntrainer.run()"
@@ -141,6 +142,7 @@ print(trainer.done)"""
     assert "step 1/" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_and_sighup_save_and_end_the_script_with_their_status(folder, number):
     body = f"{one_line(folder, 2000)}\ntrainer.run()\nprint('not reached')"
@@ -151,6 +153,7 @@ def test_sigterm_and_sighup_save_and_end_the_script_with_their_status(folder, nu
     assert "was received; saved" in err
 
 
+@pytest.mark.slow
 def test_handlers_that_somebody_else_has_set_stay(folder):
     body = f"""
 import signal
@@ -206,6 +209,7 @@ def shown(cell: Any, kind: str = "text/plain") -> str:
     return "\n".join(output["data"].get(kind, "") for output in cell.outputs if "data" in output)
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_bar_a_table_frames_and_pictures(folder):
     cells = run_cells(
         folder,
@@ -231,6 +235,7 @@ def test_a_notebook_shows_a_bar_a_table_frames_and_pictures(folder):
     assert sum("image/png" in output.get("data", {}) for output in cells[2].outputs) >= 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_raises_once_ends_run_all_and_the_run_goes_on(folder):
     cells = run_cells(
         folder,
@@ -273,6 +278,7 @@ def test_one_line_makes_the_config_that_the_command_makes(folder, tmp_path):
     assert (own.environment, own.steps, type(env)) == ("Letters", 3, Letters)
 
 
+@pytest.mark.slow
 def test_a_function_of_a_script_rewards_rows(folder):
     (folder / "rows.jsonl").write_text(
         "".join(json.dumps({"prompt": f"say {n}", "answer": str(n)}) + "\n" for n in range(40))
