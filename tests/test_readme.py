@@ -54,7 +54,7 @@ CHAPTERS = (
     "plugins/README.md",
     "sandbox/README.md",
 )
-PAGES = ("README.md", *CHAPTERS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = ("README.md", *CHAPTERS, "QUESTIONS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 README = TEXTS["README.md"]
 ALL = "\n".join(TEXTS.values())

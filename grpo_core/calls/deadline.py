@@ -90,9 +90,7 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
     If an event loop is already running, `work` runs in a thread with a loop of its own. A
     KeyboardInterrupt cancels it.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_loop_running():
         return asyncio.run(work)
     cancel: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
@@ -110,6 +108,14 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
             with contextlib.suppress(RuntimeError):  # the loop has closed: the work has just ended
                 cancel.result()()
             raise
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Slots:

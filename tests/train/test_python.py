@@ -143,6 +143,25 @@ print(trainer.done)"""
 
 
 @pytest.mark.slow
+def test_a_second_ctrl_c_leaves_at_once_by_one_traceback(folder):
+    body = f"import time\nVowels.verify = lambda *_: time.sleep(30)\n{one_line(folder, 9)}\ntrainer.run()"
+    script = start(folder, body.replace("'eval.tasks': 4", "'eval.tasks': 0"))
+    lines = iter(script.stderr.readline, "")
+    assert any(line.startswith("disk: ") for line in lines)
+    time.sleep(1)  # the first attempts are judged now
+    script.send_signal(signal.SIGINT)
+    assert any(line.startswith("stopping: ") for line in lines)
+    time.sleep(1.5)  # a second signal within a second may be the same key press
+    script.send_signal(signal.SIGINT)
+    _, err = script.communicate(timeout=20)
+    assert err.count("Traceback") == 1
+    assert (
+        err.splitlines()[-1]
+        == "KeyboardInterrupt: the run was left at once; its newest checkpoint is kept"
+    )
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_and_sighup_save_and_end_the_script_with_their_status(folder, number):
     body = f"{one_line(folder, 2000)}\ntrainer.run()\nprint('not reached')"
