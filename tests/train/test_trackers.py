@@ -73,8 +73,9 @@ def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
 
     monkeypatch.setattr(tracking.WandBTracker, "log", full)
     heard = run(settings, tmp_path / "run", "wandb,tensorboard")
-    (warning,) = [warning for warning in heard.warnings if "wandb" in warning]
+    warning, at_the_end = [warning for warning in heard.warnings if "wandb" in warning]
     assert "the tracker 'wandb' failed in EvaluationEnded" in warning
+    assert at_the_end.startswith("the tracker 'wandb' (after step 0) failed during the run")
     assert "no space left on the server" in warning
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert len(events.Scalars("loss")) == 3

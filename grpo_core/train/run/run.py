@@ -138,6 +138,11 @@ class Run:
                 await self._stream.emit(
                     RunEnded(self.done, reason, gains if has_finished else None)
                 )
+                for name in self._stream.switched_off:
+                    self._journal.warn_again(
+                        f"{name} failed during the run and has only a part of it; "
+                        f"{self.folder.shown / 'metrics.jsonl'} has all"
+                    )
             self._saving.release()
 
     def resume(self, restart: Restart | None = None) -> int:

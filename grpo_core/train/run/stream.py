@@ -65,6 +65,8 @@ class Stream:
         self._fatal: tuple[type[BaseException], ...] = ()
         self._warned: set[tuple[str, str]] = set()
         """The warnings that listeners have answered with, each with the listener's name."""
+        self.switched_off: list[str] = []
+        """The listeners that failed and are not called again, each with the step before."""
         self.done = 0
         """The last finished step."""
 
@@ -168,6 +170,7 @@ class Stream:
                 f"would wait for it: {why}; correct it, or continue without it"
             ) from error
         self._listed.remove(listed)
+        self.switched_off.append(f"{listed.plugin} (after step {self.done})")
         text = f"{listed.plugin} failed in {place} and is not called again in this run: {why}"
         self.post(Notice(text, self.done, "warning"))
 

@@ -85,12 +85,36 @@ def _wandb(project: str, folder: Path) -> tracking.GeneralTracker:
     )
 
 
+def _mlflow(project: str, folder: Path) -> tracking.GeneralTracker:
+    """Make the MLflow tracker; it writes into the run folder where no other place is configured."""
+    import mlflow
+
+    if mlflow.is_tracking_uri_set():  # by MLFLOW_TRACKING_URI, or by the program
+        return tracking.MLflowTracker(experiment_name=project, run_name=folder.name)
+    is_inner_folder(folder / "mlflow")  # a link is refused
+    (folder / "mlflow").mkdir(exist_ok=True)
+    mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow' / 'mlflow.db'}")
+    return _OwnMlflow(
+        experiment_name=project,
+        logging_dir=str(folder / "mlflow" / "artifacts"),
+        run_name=folder.name,
+    )
+
+
+class _OwnMlflow(tracking.MLflowTracker):  # type: ignore[misc]
+    """Forgets the place at the end: the next run of this process has a folder of its own."""
+
+    def finish(self) -> None:
+        import mlflow
+
+        super().finish()
+        mlflow.set_tracking_uri(None)
+
+
 _MAKERS: Mapping[str, Callable[[str, Path], tracking.GeneralTracker]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
-    "mlflow": lambda project, folder: tracking.MLflowTracker(
-        experiment_name=project, run_name=folder.name
-    ),
+    "mlflow": _mlflow,
     "trackio": lambda project, folder: tracking.TrackioTracker(project, name=folder.name),
 }
 
