@@ -146,10 +146,14 @@ def _answer(
 ) -> str:
     remark(f"loading {config.model.name}")
     with needs_training("grpo generate"):
+        from grpo_core.engine.policy.choose import load_policy
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
     # The built-in sampler: a single answer is not worth the start of another engine.
-    actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Remarks())
+    remarks = Remarks()
+    policy = load_policy(config, need_reference=False, need_adapter=False, say=remarks.say)
+    ranks = find_ranks(config)
+    actor = build_actor(config, Sources([]), ranks=ranks, observer=remarks, policy=policy)
     remark(f"writing an answer of at most {budget} tokens")
     return wait_for(
         answer(

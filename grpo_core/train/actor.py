@@ -58,7 +58,8 @@ class Actor:
         sources: the environments; whoever uses the actor opens and closes them.
         policy: the policy.
         sampler: draws its completions.
-        footprint: what the policy needs in memory, measured before it was sharded.
+        footprint: what the policy needs in memory, measured before it was sharded; None: it is not
+            trained.
         ranks: the processes that share the work.
         load_seconds: how long it took to load all of this.
         defaults: which settings the model's size and the device have decided, in words; "" for
@@ -73,7 +74,7 @@ class Actor:
         *,
         policy: Policy,
         sampler: Sampler,
-        footprint: Footprint,
+        footprint: Footprint | None,
         ranks: Ranks,
         load_seconds: float = 0.0,
         defaults: str = "",
@@ -404,6 +405,7 @@ def build_actor(
     *,
     ranks: Ranks,
     observer: Observer,
+    trains: bool = False,
     need_reference: bool = False,
     policy: Policy | None = None,
     make_sampler: MakeSampler | None = None,
@@ -413,6 +415,7 @@ def build_actor(
     Its config has a number for each setting that was left to the model's size or to the device.
 
     Args:
+        trains: whether it is to be trained, so that the memory of a step is measured.
         need_reference: whether the frozen reference is needed.
         observer: hears what takes long, and warnings about the model and unprotected verifiers.
         policy: instead of the one that the config names.
@@ -426,18 +429,16 @@ def build_actor(
         observer.warn(exposure)
     typed, say = _with_dtype(config, ranks), observer.say
     policy = policy or load_policy(typed, need_reference=need_reference, say=say)
-    if ignored := ineffective_settings(policy.model, config.lora):
-        observer.warn(
-            "the model brings an adapter, which is trained further as it is, so these "
-            f"settings have no effect: {', '.join(ignored)}"
-        )
+    _warn_of_ineffective(policy, config, observer)
     if need_reference and config.kl.refresh_every is not None:
         policy.reference.follow()
     config, defaults = with_defaults(config, base_weights(policy.model))
     config, sizes = with_sizes(config, policy.tuning)
     config = _with_gathering(config, sources)
-    with phase("measuring the memory of a training step", say):
-        footprint = Footprint(policy)
+    footprint = None
+    if trains:
+        with phase("measuring the memory of a training step", say):
+            footprint = Footprint(policy)
     sampler = (
         builtin_sampler(policy, config.sampling)
         if make_sampler is None
@@ -457,6 +458,15 @@ def build_actor(
         defaults="; ".join(filter(None, (defaults, sizes, truncation))),
         warn=observer.warn,
     )
+
+
+def _warn_of_ineffective(policy: Policy, config: RunConfig, observer: Observer) -> None:
+    """Warn of settings of a fresh adapter where the model brings one."""
+    if ignored := ineffective_settings(policy.model, config.lora):
+        observer.warn(
+            "the model brings an adapter, which is trained further as it is, so these "
+            f"settings have no effect: {', '.join(ignored)}"
+        )
 
 
 def _with_gathering(config: RunConfig, sources: Sources) -> RunConfig:

@@ -85,6 +85,7 @@ def build_method(
         sources,
         ranks=ranks,
         observer=observer,
+        trains=True,
         policy=policy,
         make_sampler=choose_sampler(config, host) if sampler is None else lambda *_: sampler,
     )

@@ -26,7 +26,11 @@ MakeSampler = Callable[[Policy, RunConfig], Sampler]
 
 
 def load_policy(
-    config: RunConfig, *, need_reference: bool, say: Callable[[str], object] = lambda text: None
+    config: RunConfig,
+    *,
+    need_reference: bool,
+    need_adapter: bool = True,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Policy:
     """Load the configured model as the policy class that fits it.
 
@@ -35,11 +39,19 @@ def load_policy(
     Args:
         config: the configuration of the run.
         need_reference: whether a frozen reference is kept.
+        need_adapter: whether a model without an adapter gets a fresh one, to be trained.
         say: is told what takes long.
     """
     source = _source(config)
     policy_class = MaskedPolicy if is_masked(source, config.model.kind) else Policy
-    return load(policy_class, config, source, need_reference=need_reference, say=say)
+    return load(
+        policy_class,
+        config,
+        source,
+        need_reference=need_reference,
+        need_adapter=need_adapter,
+        say=say,
+    )
 
 
 def choose_sampler(config: RunConfig, host: PluginHost) -> MakeSampler:

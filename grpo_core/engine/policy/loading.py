@@ -36,6 +36,7 @@ def load(
     source: ModelSource,
     *,
     need_reference: bool,
+    need_adapter: bool = True,
     say: Callable[[str], object] = lambda text: None,
 ) -> Policy:
     """Load the configured model with a fresh adapter (seeded), or with all weights trainable.
@@ -45,6 +46,8 @@ def load(
         config: the configuration of the run.
         source: where the model is.
         need_reference: whether a frozen reference is kept.
+        need_adapter: whether a model without an adapter gets a fresh one where one is trained;
+            false: it only samples.
         say: is told what takes long.
     """
     device = pick_device(config.model.device)
@@ -63,11 +66,12 @@ def load(
     tokenizer = load_tokenizer(source)
     set_template(tokenizer, config.model.chat_template, source)
     torch.manual_seed(config.seed)
-    model, reference = (
-        (add_adapter(base, config.lora, source, task=policy_class.task), None)
-        if config.lora.enabled
-        else _make_trainable(base, source, need_reference)
-    )
+    if not config.lora.enabled:
+        model, reference = _make_trainable(base, source, need_reference)
+    elif need_adapter or source.adapter_path is not None:
+        model, reference = add_adapter(base, config.lora, source, task=policy_class.task), None
+    else:
+        model, reference = base.requires_grad_(False), None
     if config.model.offload:
         offload(model, device)
     if config.trainer.gradient_checkpointing:

@@ -136,6 +136,7 @@ def estimate_needs(
         ConfigError: the run cannot fit into the memory.
     """
     actor = method.actor
+    assert actor.footprint is not None  # what is trained was measured
     workload = method.workload(prompts)
     memory = actor.footprint.estimate(
         actor.policy, actor.config, workload, processes=actor.ranks.size
