@@ -15,7 +15,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from grpo_core.train.run.serving import PolicyCompleter
+from grpo_endpoint.policy import PolicyCompleter
 
 from .served import openai_client, served
 from .served_policy import scripted_completer, tiny_actor

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from grpo_core.protocol.endpoint import (
-    Access,
-    CompletionAnswer,
-    CompletionRequest,
-    Endpoint,
-    RefusedRequestError,
-)
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sampler import Completion, Request, SamplingParams
-from grpo_core.train.actor import Actor
-from grpo_core.train.rollout.completions import (
+from grpo_core import ConfigError, Message
+from grpo_core.api.training import (
+    Actor,
     generate,
     is_chat,
     make_choice,
@@ -26,9 +19,17 @@ from grpo_core.train.rollout.completions import (
     sampling_params,
     token_budget,
 )
+from grpo_core.protocol.endpoint import (
+    Access,
+    CompletionAnswer,
+    CompletionRequest,
+    Endpoint,
+    RefusedRequestError,
+)
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
 
-DEFAULT_TOKENS = 1024
-"""The budget of a request that names none, where the config names none either."""
+_TOKENS_WITHOUT_CONTEXT = 1024
+"""The budget of a request that names none, where the model's context is not known."""
 _MOST_TOKENS = 2**22
 """Most tokens that the completions of a request may have together."""
 _LONG, _PART = 20_000, 50
@@ -46,12 +47,15 @@ class PolicyCompleter:
 
     Args:
         actor: has the policy and its sampler, which has the weights already.
+        before: messages that are put before each chat, as the system prompt and the examples of an
+            environment; a chat that has a system prompt of its own, or that begins with these
+            messages, is left as it is.
 
     Raises:
         ConfigError: the policy cannot continue texts.
     """
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: Actor, before: Sequence[Message] = ()) -> None:
         if actor.policy.fills:
             raise ConfigError(
                 "a masked language model fills gaps and continues no texts, so it cannot be "
@@ -59,10 +63,14 @@ class PolicyCompleter:
             )
         self._policy, self._sampler = actor.policy, actor.sampler
         self._params = actor.config.sampling.params()
-        self._default_tokens = actor.config.sampling.max_new_tokens or DEFAULT_TOKENS
+        self._default_tokens = (
+            actor.config.sampling.max_new_tokens or actor.policy.context or _TOKENS_WITHOUT_CONTEXT
+        )
+        self._before = tuple(before)
 
     async def complete(self, request: CompletionRequest) -> CompletionAnswer:
         """Return the completions of a request; see `Completer.complete`."""
+        request = _behind(self._before, request)
         if _is_long(request):  # others are answered meanwhile
             prompt_ids = await asyncio.to_thread(prompt_tokens, self._policy, request)
         else:
@@ -91,6 +99,16 @@ class PolicyCompleter:
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _behind(before: tuple[Message, ...], request: CompletionRequest) -> CompletionRequest:
+    """Return a request whose chat follows the given messages, if it has none of their kind."""
+    chat = request.prompt
+    if not before or not is_chat(chat):
+        return request
+    if chat[0].role == "system" or chat[: len(before)] == before:
+        return request
+    return replace(request, prompt=(*before, *chat))
 
 
 def _is_long(request: CompletionRequest) -> bool:
@@ -129,20 +147,26 @@ async def _draws(
 
 
 async def serve(
-    actor: Actor, endpoint: Endpoint, *, key: str, on_open: Callable[[Access], None]
+    actor: Actor,
+    endpoint: Endpoint,
+    *,
+    before: Sequence[Message],
+    key: str,
+    on_open: Callable[[Access], None],
 ) -> None:
     """Serve the policy of an actor until the actor is asked to stop.
 
     Args:
         actor: the actor.
         endpoint: the server; it is opened and closed here.
+        before: messages that are put before each chat.
         key: the key that clients have to send; "" for none.
         on_open: is told how clients reach the server, once they can.
 
     Raises:
         UserError: the policy cannot be served, or the server cannot listen.
     """
-    completer = PolicyCompleter(actor)
+    completer = PolicyCompleter(actor, before)
     async with actor.sampling():
         await actor.sync()
         await endpoint.open()
