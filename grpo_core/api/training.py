@@ -6,6 +6,7 @@ from grpo_core.engine.models.chat import ChatFrame
 from grpo_core.engine.models.merging import load_merged, save_merged
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.choose import choose_sampler
+from grpo_core.engine.policy.scoring import score_tokens
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.build import find_ranks
 from grpo_core.train.rollout.completions import (
@@ -39,5 +40,6 @@ __all__ = [
     "sampler_request",
     "sampling_params",
     "save_merged",
+    "score_tokens",
     "token_budget",
 ]

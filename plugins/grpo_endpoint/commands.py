@@ -180,7 +180,7 @@ def _serve(config: RunConfig, before: tuple[Message, ...], key: str) -> None:
     remark(f"loading {config.model.name}")
     with needs_training("grpo serve"):
         from grpo_core.api.training import build_actor, choose_sampler, find_ranks
-        from grpo_endpoint.policy import serve
+        from grpo_endpoint.serving import serve
     actor = build_actor(
         config,
         Sources([]),
