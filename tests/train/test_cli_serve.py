@@ -76,8 +76,8 @@ def test_a_run_is_served_until_ctrl_c(model, tmp_path):
             assert len({answer.choices[0].message.content for answer in answers}) == 1  # by top_k
             assert all(answer.usage.completion_tokens <= 5 for answer in answers)
             with ThreadPoolExecutor() as threads:
-                hot = {"top_k": -1}  # so that the completions differ
-                    late = threads.submit(ask, max_tokens=900, n=100, temperature=5, extra_body=hot)
+                many = {"top_k": -1}  # so that the completions differ
+                late = threads.submit(ask, max_tokens=900, n=100, temperature=5, extra_body=many)
                 with pytest.raises(TimeoutError):
                     late.result(0.5)
                 process.send_signal(signal.SIGINT)

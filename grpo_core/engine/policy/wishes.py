@@ -14,7 +14,7 @@ from grpo_core.engine.policy.batch import RequestBatch
 from grpo_core.protocol.sampler import Alternatives, Extras
 
 
-class Drawn(Protocol):
+class DrawnSoFar(Protocol):
     """Describe the tokens that were drawn for a request so far."""
 
     token_ids: list[int]
@@ -32,21 +32,21 @@ class Wishes:
     def __init__(self, batch: RequestBatch) -> None:
         self._batch = batch
         self._extras = {i: asked.extras for i, asked in enumerate(batch.requests) if asked.extras}
-        self._shaping = {
-            i: Shaping(extras, batch.requests[i].prefix)
+        self._penalties = {
+            i: Penalties(extras, batch.requests[i].prefix)
             for i, extras in self._extras.items()
             if extras.changes_logits
         }
-        self.shaped = self._shaping.keys()
+        self.shaped = self._penalties.keys()
         """The requests with a bias or a penalty."""
 
     def shape(self, rows: Sequence[int], logits_CV: Tensor) -> Tensor:
         """Return the logits (C, V) from which requests draw, from those that the model gives."""
-        if not self._shaping.keys() & {*rows}:
+        if not self._penalties.keys() & {*rows}:
             return logits_CV
         return torch.stack(
             [
-                self._shaping[i].shaped(logits_V) if i in self._shaping else logits_V.float()
+                self._penalties[i].shaped(logits_V) if i in self._penalties else logits_V.float()
                 for i, logits_V in zip(rows, logits_CV, strict=True)
             ]
         )
@@ -79,13 +79,13 @@ class Wishes:
             )
         }
 
-    def add(self, drawn: Mapping[int, Drawn]) -> None:
+    def add(self, drawn: Mapping[int, DrawnSoFar]) -> None:
         """Note and report the token that was drawn last for each request that is decoded."""
         calls = []
         for i in drawn.keys() & self._extras.keys():
             tokens, tell = drawn[i], self._extras[i].on_token
-            if i in self._shaping:
-                self._shaping[i].add(tokens.token_ids[-1])
+            if i in self._penalties:
+                self._penalties[i].add(tokens.token_ids[-1])
             if tell is not None and i not in self._batch.dropped:
                 best = tokens.alternatives[-1] if tokens.alternatives else ()
                 calls.append((tell, (tokens.token_ids[-1], tokens.logprobs[-1], best)))
@@ -93,7 +93,7 @@ class Wishes:
             self._batch.tell(calls)
 
 
-class Shaping:
+class Penalties:
     """Change the logits of one request: first the bias, then the penalties, then the temperature.
 
     The penalty of repetition concerns prefix and completion, the other two the completion alone.
