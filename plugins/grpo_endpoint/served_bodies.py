@@ -63,6 +63,28 @@ class ServedSampling(Sampling):
     """Not supported."""
     priority: Annotated[Any, Only((None, 0))] = None
     """Requests are answered in the order in which they come."""
+    return_token_ids: Annotated[Any, Only((None, False))] = None
+    """Not supported."""
+    return_tokens_as_token_ids: Annotated[Any, Only((None, False))] = None
+    """Not supported."""
+    allowed_token_ids: Annotated[Any, Only((None,))] = None
+    """Not supported; see `logit_bias`."""
+    bad_words: Annotated[Any, Only((None, []))] = None
+    """Not supported; see `logit_bias`."""
+    logprob_token_ids: Annotated[Any, Only((None,))] = None
+    """Not supported."""
+    structured_outputs: Annotated[Any, Only((None,))] = None
+    """Not supported; see `response_format` of a chat."""
+    thinking_token_budget: Annotated[Any, Only((None,))] = None
+    """Not supported."""
+    truncation_side: Annotated[Any, Only((None,))] = None
+    """Not supported."""
+    watermarking: Annotated[Any, Only((None, False))] = None
+    """Not supported."""
+    request_id: Name | None = None
+    """Changes nothing."""
+    session_id: Name | None = None
+    """Changes nothing."""
 
     @field_validator("logit_bias")
     @classmethod
@@ -119,6 +141,14 @@ class ServedChatBody(ServedSampling, ChatBody):
     """Not supported."""
     echo: Annotated[Any, Only((None, False))] = None
     """Not supported; see /v1/completions."""
+    include_reasoning: Annotated[Any, Only((None, True))] = None
+    """Thoughts are sent."""
+    add_special_tokens: Annotated[Any, Only((None, False))] = None
+    """The chat template writes them."""
+    documents: Annotated[Any, Only((None,))] = None
+    """Not supported."""
+    chat_template: Annotated[Any, Only((None,))] = None
+    """Not supported; it is the one of the model."""
 
     def requests(self) -> list[CompletionRequest]:
         """Return what is asked of the policy, as a single request.
@@ -171,6 +201,8 @@ class ServedTextBody(ServedSampling, TextBody):
     """Whether a completion begins with its prompt."""
     add_special_tokens: Annotated[Any, Only((None, True))] = None
     """A text is tokenised as the tokenizer does."""
+    response_format: Annotated[Any, Only((None, {"type": "text"}))] = None
+    """Not supported; see /v1/chat/completions."""
 
     def requests(self) -> list[CompletionRequest]:
         """Return what is asked of the policy, a request for each prompt.

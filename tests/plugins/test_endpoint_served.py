@@ -354,6 +354,64 @@ def test_what_a_sampler_cannot_do_is_refused_and_the_rest_of_a_stream_comes_whol
     assert content == ["", "It is 5.", None]
 
 
+VLLM: dict[str, Any] = {
+    **dict.fromkeys(("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias")),
+    **dict.fromkeys(("seed", "temperature", "top_p", "top_k", "min_p", "watermarking", "user")),
+    **dict.fromkeys(("truncate_prompt_tokens", "truncation_side", "prompt_logprobs")),
+    **dict.fromkeys(("logprob_token_ids", "allowed_token_ids", "structured_outputs")),
+    **dict.fromkeys(("return_tokens_as_token_ids", "return_token_ids", "thinking_token_budget")),
+    "n": 1,
+    "stop": [],
+    "stream": False,
+    "stream_options": None,
+    "use_beam_search": False,
+    "length_penalty": 1.0,
+    "stop_token_ids": [],
+    "include_stop_str_in_output": False,
+    "ignore_eos": False,
+    "min_tokens": 0,
+    "skip_special_tokens": True,
+    "bad_words": [],
+    "spaces_between_special_tokens": True,
+    "echo": False,
+    "response_format": None,
+    "priority": 0,
+    "request_id": "a",
+    "session_id": None,
+}
+"""The fields of vLLM's requests with the defaults of its server."""
+VLLM_CHAT: dict[str, Any] = {
+    "logprobs": False,
+    "top_logprobs": 0,
+    "max_completion_tokens": None,
+    "tools": None,
+    "tool_choice": "none",
+    "reasoning_effort": None,
+    "include_reasoning": True,
+    "parallel_tool_calls": True,
+    "add_generation_prompt": True,
+    "documents": None,
+    "continue_final_message": False,
+    "add_special_tokens": False,
+    "chat_template": None,
+    "chat_template_kwargs": None,
+}
+VLLM_TEXT: dict[str, Any] = {"logprobs": None, "suffix": None, "add_special_tokens": True}
+
+
+def test_what_clients_of_vllm_send_by_default_changes_nothing(server):
+    for path, asked, own in (
+        (CHAT, ASK, VLLM_CHAT),
+        ("/v1/completions", TEXT, VLLM_TEXT),
+    ):
+        plain, full = (
+            server.http.post(path, json={**asked, **more, "seed": 5}).json()
+            for more in ({}, {**VLLM, **own})
+        )
+        assert full.get("choices") == plain["choices"], full
+        assert full.keys() == plain.keys()
+
+
 # What stands before a chat, and budgets.
 
 
