@@ -101,7 +101,7 @@ async def compare(actor: Any, options: argparse.Namespace) -> list[dict[str, flo
     from grpo_core.config.settings import EndpointConfig
     from grpo_core.plugins.host import PluginHost
     from grpo_core.plugins.services import open_endpoint
-    from grpo_core.train.run.serving import PolicyCompleter
+    from grpo_endpoint.policy import PolicyCompleter
 
     endpoint = open_endpoint(PluginHost(), EndpointConfig())
     rounds = []

@@ -67,10 +67,6 @@ COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
         "generate": CommandEntry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),
-        "serve": CommandEntry(
-            "grpo_core.cli.serve",
-            "Serve a run or a model to clients of the OpenAI API, such as evaluation harnesses.",
-        ),
         "envs": CommandEntry(
             "grpo_core.cli.plugins", "List the environments that can be trained on."
         ),

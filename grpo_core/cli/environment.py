@@ -10,6 +10,9 @@ import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, print_line, print_text
 from grpo_core.cli.run_config import read_config
+from grpo_core.config.config import RunConfig
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, Script, Split, Task, TaskKey, Verdict
@@ -119,6 +122,36 @@ def open_task(
             f"holds {size} tasks, numbered from 0"
         )
     return sources, TaskKey(env_name, split, index, seed, level)
+
+
+def messages_before_question(
+    config: RunConfig, *, advice: str
+) -> tuple[str, tuple[Message, ...] | None]:
+    """Return the name of a run's environment, and what its prompts have before the question.
+
+    In a mixture this is the first environment that has a share of the training.
+
+    Args:
+        config: the settings of the run.
+        advice: what to do if the environment cannot be used.
+
+    Returns:
+        The name ("" without an environment), and the system prompt and examples; None if the
+        environment asks for continuations of raw texts.
+
+    Raises:
+        ConfigError: the environment cannot be used.
+    """
+    members = [(name, member) for name, member in config.members().items() if member.share]
+    if not members or members[0][0] == "none":  # grpo sft --data trains on a file
+        return "", ()
+    name, member = members[0]
+    try:
+        environment = load_environment(PluginHost(), name, member.env)
+    except UserError as error:
+        raise ConfigError(f"the run's environment cannot be used ({error}); {advice}") from None
+    prompt = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
+    return name, None if isinstance(prompt, str) else tuple(prompt[:-1])
 
 
 def turns(prompt: str | Sequence[Message]) -> list[tuple[str, str]]:

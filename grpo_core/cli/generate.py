@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.cli.environment import messages_before_question
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.measuring import Remarks
 from grpo_core.cli.options import Trust
@@ -15,10 +16,8 @@ from grpo_core.cli.output import print_text, remark
 from grpo_core.cli.run_config import finished_run
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
-from grpo_core.plugins.environments import load_environment
-from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.protocol.types import Message, TaskKey
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message
 from grpo_core.runs.folder import newest_run
 from grpo_core.runs.trust import Layer, checked_config
 from grpo_core.verify.sources import Sources
@@ -114,26 +113,12 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
 def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     """Return the prompt of a task of the run's environment, with its question replaced.
 
-    In a mixture this is the first environment that has a share of the training.
-
     Raises:
         ConfigError: the environment cannot be used.
     """
-    members = [(name, member) for name, member in config.members().items() if member.share]
-    if not members:  # grpo sft --data trains on a file
-        return (Message("user", question),)
-    name, member = members[0]
-    try:
-        environment = load_environment(PluginHost(), name, member.env)
-    except UserError as error:
-        raise ConfigError(
-            f"the run's environment cannot be used ({error}); "
-            "use the model without it: --model RUN/final"
-        ) from None
-    task_prompt = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
-    if isinstance(task_prompt, str):
-        return question
-    return (*task_prompt[:-1], Message("user", question))
+    advice = "use the model without it: --model RUN/final"
+    _, before = messages_before_question(config, advice=advice)
+    return question if before is None else (*before, Message("user", question))
 
 
 def _answer(

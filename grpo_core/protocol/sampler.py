@@ -7,7 +7,7 @@ A plugin offers one by the hook `grpo_samplers`: its target is called with its s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -39,6 +39,38 @@ class SamplingParams:
     """A completion ends with the token that completes one of these strings."""
 
 
+Alternatives = tuple[tuple[int, float], ...]
+"""The most likely tokens at a place with their log-probs, the most likely one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Hold what clients of a server ask for besides, and no run does.
+
+    Log-probs stay those of the full distribution at the temperature, without bias and penalties.
+    """
+
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    """Is added to the logits of these tokens."""
+    repetition_penalty: float = 1.0
+    """The logits of tokens of prefix and completion are divided by it, negative ones multiplied."""
+    presence_penalty: float = 0.0
+    """Is subtracted from the logits of tokens of the completion."""
+    frequency_penalty: float = 0.0
+    """Is subtracted as often as the completion has the token."""
+    alternatives: int = 0
+    """How many of the most likely tokens are reported at each place."""
+    on_token: Callable[[int, float, Alternatives], None] | None = None
+    """Is called in the event loop with each token when it was drawn, its log-prob and the
+    alternatives."""
+
+    @property
+    def changes_logits(self) -> bool:
+        """Return whether tokens are drawn from another distribution than the model's."""
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return bool(self.logit_bias) or penalties != (1.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Ask for a completion of `prefix` of at most len(uniforms) tokens."""
@@ -58,6 +90,8 @@ class Request:
     """Draw only tokens with which the completion can become JSON of this schema, and an end token
     only behind all of it. None: draw any token. Only samplers that follow schemas get one (see
     `follows_schemas`)."""
+    extras: Extras | None = None
+    """Wishes of a server's client. Only samplers that take them get any (see `takes_extras`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +110,8 @@ class Completion:
     without them."""
     version: int = 0
     """Version of the weights that drew the tokens."""
+    alternatives: tuple[Alternatives, ...] = ()
+    """The most likely tokens at each place (T,); () if the request asked for none."""
 
 
 class Weights(Protocol):
@@ -122,7 +158,8 @@ class Sampler(Protocol):
 
     A sampler never sees text, so earlier turns are never tokenised again. Before anything is
     trained, its log-probs are compared with the trainer's. One that can follow the JSON schema of a
-    request has an attribute besides, `follows_schemas`, which is True.
+    request has an attribute besides, `follows_schemas`, which is True; so has one that can do what
+    `Request.extras` says, `takes_extras`.
     """
 
     uses_uniforms: ClassVar[bool]
@@ -179,3 +216,11 @@ def follows_schemas(sampler: Sampler) -> bool:
     Its attribute `follows_schemas` says so; a sampler without it cannot.
     """
     return bool(getattr(sampler, "follows_schemas", False))
+
+
+def takes_extras(sampler: Sampler) -> bool:
+    """Return whether a sampler can do what `Request.extras` says; its attribute of this name does.
+
+    A sampler without the attribute cannot.
+    """
+    return bool(getattr(sampler, "takes_extras", False))

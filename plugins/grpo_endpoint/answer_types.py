@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -35,13 +35,18 @@ class AnswerMessage(TypedDict):
     tool_calls: NotRequired[list[WrittenCall]]
 
 
-class TokenLogprob(TypedDict):
+class LikelyToken(TypedDict):
     """A token and its log-prob; `bytes` is null where the token is no whole text."""
 
     token: str
     logprob: float
     bytes: list[int] | None
-    top_logprobs: list[Any]
+
+
+class TokenLogprob(LikelyToken):
+    """A token that was drawn, and the most likely ones at its place, if they were asked for."""
+
+    top_logprobs: list[LikelyToken]
 
 
 class ChatLogprobs(TypedDict):
@@ -80,11 +85,11 @@ class ChatCompletion(TypedDict):
 
 
 class TextLogprobs(TypedDict):
-    """The log-probs of a text."""
+    """The log-probs of a text; the first token of an echoed prompt has none."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: None
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -109,12 +114,13 @@ class TextCompletion(TypedDict):
 
 
 class Model(TypedDict):
-    """A model."""
+    """A model; `max_model_len` is the most tokens of prompt and completion."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    max_model_len: NotRequired[int]
 
 
 class Models(TypedDict):

@@ -1,4 +1,4 @@
-"""Answers as clients of the OpenAI API read them, whole and in chunks."""
+"""Answers as clients of the OpenAI API read them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from grpo_core import ToolCall
 from grpo_core.protocol.endpoint import Choice, CompletionAnswer
@@ -15,8 +14,8 @@ from grpo_endpoint.answer_types import (
     AnswerMessage,
     ChatCompletion,
     ChatLogprobs,
-    FinishReason,
     Health,
+    LikelyToken,
     Model,
     Models,
     TextChoice,
@@ -25,6 +24,7 @@ from grpo_endpoint.answer_types import (
     Usage,
     WrittenCall,
 )
+from grpo_endpoint.requests import Delta, Likely, ServedChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,66 +49,12 @@ class ChatAnswer:
                 {
                     "index": index,
                     "message": _message(choice),
-                    "logprobs": self._logprobs(choice),
+                    "logprobs": chat_logprobs(choice) if self.logprobs else None,
                     "finish_reason": choice.finish,
                 }
                 for index, choice in enumerate(self.answer.choices)
             ],
-            "usage": _usage([self.answer]),
-        }
-
-    def chunks(self, *, usage: bool) -> Iterator[dict[str, Any]]:
-        """Yield the chunks of the answer; with `usage`, the last one has the numbers of tokens."""
-        for index, choice in enumerate(self.answer.choices):
-            deltas: list[tuple[dict[str, Any], ChatLogprobs | None]] = [
-                ({"role": "assistant", "content": ""}, None)
-            ]
-            if choice.message.thoughts:
-                deltas.append(({"reasoning_content": choice.message.thoughts}, None))
-            if choice.message.content or self.logprobs:
-                deltas.append(({"content": choice.message.content}, self._logprobs(choice)))
-            if calls := choice.message.tool_calls:
-                deltas.append(({"tool_calls": [_call(c, i) for i, c in enumerate(calls)]}, None))
-            for delta, logprobs in deltas:
-                yield self._chunk(index, delta, logprobs, None, usage=usage)
-            yield self._chunk(index, {}, None, choice.finish, usage=usage)
-        if usage:
-            yield {**self._head(), "choices": [], "usage": _usage([self.answer])}
-
-    def _chunk(
-        self,
-        index: int,
-        delta: dict[str, Any],
-        logprobs: ChatLogprobs | None,
-        finish: FinishReason | None,
-        *,
-        usage: bool,
-    ) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return {**self._head(), "choices": [choice], **({"usage": None} if usage else {})}
-
-    def _head(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-        }
-
-    def _logprobs(self, choice: Choice) -> ChatLogprobs | None:
-        if not self.logprobs:
-            return None
-        return {
-            "content": [
-                {
-                    "token": token,
-                    "logprob": logprob,
-                    "bytes": None if "\ufffd" in token else list(token.encode()),
-                    "top_logprobs": [],
-                }
-                for token, logprob in zip(choice.tokens, choice.logprobs, strict=True)
-            ],
-            "refusal": None,
+            "usage": usage_of([self.answer]),
         }
 
 
@@ -132,23 +78,8 @@ class TextAnswer:
             "created": self.created,
             "model": self.model,
             "choices": self._choices(),
-            "usage": _usage(self.answers),
+            "usage": usage_of(self.answers),
         }
-
-    def chunks(self, *, usage: bool) -> Iterator[dict[str, Any]]:
-        """Yield the chunks of the answer; with `usage`, the last one has the numbers of tokens."""
-        head = {
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            **({"usage": None} if usage else {}),
-        }
-        for choice in self._choices():
-            yield {**head, "choices": [{**choice, "finish_reason": None}]}
-            yield {**head, "choices": [{**choice, "text": "", "logprobs": None}]}
-        if usage:
-            yield {**head, "choices": [], "usage": _usage(self.answers)}
 
     def _choices(self) -> list[TextChoice]:
         choices = [choice for answer in self.answers for choice in answer.choices]
@@ -156,16 +87,16 @@ class TextAnswer:
             {
                 "index": index,
                 "text": choice.text,
-                "logprobs": _text_logprobs(choice) if self.logprobs else None,
+                "logprobs": text_logprobs(choice) if self.logprobs else None,
                 "finish_reason": "length" if choice.finish == "length" else "stop",
             }
             for index, choice in enumerate(choices)
         ]
 
 
-def model_list(name: str, created: int) -> Models:
+def model_list(card: Model) -> Models:
     """Return the list of the only model."""
-    return {"object": "list", "data": [model_card(name, created)]}
+    return {"object": "list", "data": [card]}
 
 
 def health() -> Health:
@@ -173,9 +104,16 @@ def health() -> Health:
     return {"status": "ok"}
 
 
-def model_card(name: str, created: int) -> Model:
-    """Return the description of a model."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "grpo-core"}
+def model_card(name: str, created: int, context: int | None = None) -> Model:
+    """Return the description of a model.
+
+    Args:
+        name: its name.
+        created: when the server was made, in seconds since 1970.
+        context: most tokens of prompt and completion; None: nothing is said of it.
+    """
+    card: Model = {"id": name, "object": "model", "created": created, "owned_by": "grpo-core"}
+    return card if context is None else {**card, "max_model_len": context}
 
 
 def _message(choice: Choice) -> AnswerMessage:
@@ -185,11 +123,12 @@ def _message(choice: Choice) -> AnswerMessage:
         message["reasoning_content"] = choice.message.thoughts
     if calls:
         message["content"] = content or None
-        message["tool_calls"] = [_call(call) for call in calls]
+        message["tool_calls"] = [written_call(call) for call in calls]
     return message
 
 
-def _call(call: ToolCall, index: int | None = None) -> WrittenCall:
+def written_call(call: ToolCall, index: int | None = None) -> WrittenCall:
+    """Return a call as clients read it; `index` is its number, in a chunk."""
     written: WrittenCall = {
         "id": call.id,
         "type": "function",
@@ -198,20 +137,58 @@ def _call(call: ToolCall, index: int | None = None) -> WrittenCall:
     return written if index is None else {"index": index, **written}
 
 
-def _text_logprobs(choice: Choice) -> TextLogprobs:
-    offsets, offset = [], 0
+def chat_logprobs(choice: Choice | Delta) -> ChatLogprobs:
+    """Return the log-probs of the tokens of a message, or of a part of it."""
+    return {
+        "content": [
+            {
+                **_token_logprob(token, logprob or 0.0),
+                "top_logprobs": [_token_logprob(*each) for each in likely],
+            }
+            for token, logprob, likely in _tokens_of(choice)
+        ],
+        "refusal": None,
+    }
+
+
+def _token_logprob(token: str, logprob: float) -> LikelyToken:
+    encoded = None if "\ufffd" in token else list(token.encode(errors="surrogatepass"))
+    return {"token": token, "logprob": logprob, "bytes": encoded}
+
+
+def text_logprobs(choice: Choice | Delta, offset: int = 0) -> TextLogprobs:
+    """Return the log-probs of the tokens of a text, or of a part of it.
+
+    Args:
+        choice: the text.
+        offset: number of the characters before it.
+    """
+    offsets = []
     for token in choice.tokens:
         offsets.append(offset)
         offset += len(token)
+    has_alternatives = isinstance(choice, ServedChoice | Delta) and any(choice.alternatives)
     return {
         "tokens": [*choice.tokens],
         "token_logprobs": [*choice.logprobs],
-        "top_logprobs": None,
+        "top_logprobs": [
+            None if logprob is None else {**dict(reversed(likely)), token: logprob}
+            for token, logprob, likely in _tokens_of(choice)
+        ]
+        if has_alternatives
+        else None,
         "text_offset": offsets,
     }
 
 
-def _usage(answers: Sequence[CompletionAnswer]) -> Usage:
+def _tokens_of(choice: Choice | Delta) -> Iterator[tuple[str, float | None, Likely]]:
+    """Yield the text of each token, its log-prob, and the most likely tokens at its place."""
+    likely = choice.alternatives if isinstance(choice, ServedChoice | Delta) else ()
+    return zip(choice.tokens, choice.logprobs, likely or ((),) * len(choice.tokens), strict=True)
+
+
+def usage_of(answers: Sequence[CompletionAnswer]) -> Usage:
+    """Return the numbers of tokens of answers."""
     prompts = sum(answer.prompt_tokens for answer in answers)
     completions = sum(len(choice.token_ids) for answer in answers for choice in answer.choices)
     return {

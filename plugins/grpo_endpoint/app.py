@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,16 +17,26 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from grpo_core.calls.web_callers import WebCallers
-from grpo_core.protocol.endpoint import CompletionAnswer
+from grpo_core.protocol.endpoint import CompletionAnswer, CompletionRequest
+from grpo_endpoint.answer_types import Model
 from grpo_endpoint.answers import ChatAnswer, TextAnswer, health, model_card, model_list
 from grpo_endpoint.bodies import Bodies
 from grpo_endpoint.chat import ChatBody
 from grpo_endpoint.doors import Doors
 from grpo_endpoint.errors import ApiError, invalid_body
-from grpo_endpoint.gate import KeyHolder
+from grpo_endpoint.metrics import CONTENT_TYPE
 from grpo_endpoint.openapi import document
-from grpo_endpoint.responses import JsonResponse, PendingResponse, PendingStream, error_response
+from grpo_endpoint.requests import Delta, ServedRequest, serves_more
+from grpo_endpoint.responses import (
+    JsonResponse,
+    News,
+    PendingResponse,
+    PendingStream,
+    error_response,
+)
+from grpo_endpoint.served_bodies import ServedChatBody, ServedTextBody
 from grpo_endpoint.service import Service
+from grpo_endpoint.streams import ChatChunks, Chunks, TextChunks
 from grpo_endpoint.text import TextBody
 
 AnyBody = TypeVar("AnyBody", ChatBody, TextBody)
@@ -44,6 +54,7 @@ def make_app(service: Service) -> ASGIApp:
             Route("/v1/completions", api.text, methods=["POST"]),
             Route("/v1/models", api.models, methods=["GET"]),
             Route("/v1/models/{name:path}", api.model, methods=["GET"]),
+            Route("/metrics", api.metrics, methods=["GET"]),
             Route("/health", api.health, methods=["GET"]),
             Route("/openapi.json", api.openapi, methods=["GET"]),
         ],
@@ -66,22 +77,33 @@ class _Api:
 
     async def chat(self, request: Request) -> ASGIApp:
         """Answer POST /v1/chat/completions."""
-        return await self._completions(request, ChatBody)
+        return await self._completions(request, ChatBody, ServedChatBody)
 
     async def text(self, request: Request) -> ASGIApp:
         """Answer POST /v1/completions."""
-        return await self._completions(request, TextBody)
+        return await self._completions(request, TextBody, ServedTextBody)
 
     async def models(self, request: Request) -> Response:
         """Answer GET /v1/models."""
-        self._service.client(request.headers.get("authorization"))
-        return JsonResponse(model_list(self._config.model, self._service.created))
+        return JsonResponse(model_list(self._card(request)))
 
     async def model(self, request: Request) -> Response:
         """Answer GET /v1/models/NAME."""
-        self._service.client(request.headers.get("authorization"))
+        card = self._card(request)
         self._check_model(request.path_params["name"])
-        return JsonResponse(model_card(self._config.model, self._service.created))
+        return JsonResponse(card)
+
+    def _card(self, request: Request) -> Model:
+        """Return the description of the model for who asks."""
+        completer = self._service.client(request.headers.get("authorization")).completer
+        context = completer.context if serves_more(completer) else None
+        return model_card(self._config.model, self._service.created, context)
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer GET /metrics, which there is outside of training alone."""
+        if not self._service.serves_more:
+            raise HTTPException(404)
+        return Response(self._service.metrics(), media_type=CONTENT_TYPE)
 
     async def health(self, request: Request) -> Response:
         """Answer GET /health."""
@@ -90,40 +112,45 @@ class _Api:
 
     async def openapi(self, request: Request) -> Response:
         """Answer GET /openapi.json."""
-        return JsonResponse(document(self._config.model, self._config.max_choices))
+        config = self._config
+        return JsonResponse(
+            document(config.model, config.max_choices, serves_more=self._service.serves_more)
+        )
 
     async def _completions(
-        self, request: Request, body_class: type[ChatBody] | type[TextBody]
+        self, request: Request, plain: type[AnyBody], served: type[AnyBody]
     ) -> ASGIApp:
         """Return what answers a request for completions.
+
+        Args:
+            request: the request.
+            plain: the type of its body.
+            served: the type for completers that take more.
 
         Raises:
             ApiError: the request cannot be answered as it is.
         """
         client = self._service.client(request.headers.get("authorization"))
-        held = self._bodies.open()
+        body_class = served if serves_more(client.completer) else plain
+        held, news = self._bodies.open(), News()
         try:
             body = _parsed(await held.read(request), body_class)
-            work = self._start(client, body)
+            asked = self._requests(body)
+            work = self._service.start(client, _told(asked, news) if body.stream else asked)
         except BaseException:
             held.release()
             raise
         work.add_done_callback(lambda _: held.release())
         why_given_up = partial(self._service.why_given_up, client)
-        write = partial(_answer, body)
         if not body.stream:
-            return PendingResponse(work, why_given_up, lambda answers: write(answers).whole())
+            return PendingResponse(work, why_given_up, partial(_whole, body))
+        chunks = _chunks(body)
         return PendingStream(
-            work,
-            why_given_up,
-            lambda answers: write(answers).chunks(usage=body.includes_usage),
-            self._config.keep_alive_seconds,
+            work, why_given_up, chunks.rest, self._config.keep_alive_seconds, news, chunks.of
         )
 
-    def _start(
-        self, client: KeyHolder, body: ChatBody | TextBody
-    ) -> asyncio.Task[list[CompletionAnswer]]:
-        """Return the task that answers a valid body.
+    def _requests(self, body: ChatBody | TextBody) -> list[CompletionRequest]:
+        """Return what a valid body asks.
 
         Raises:
             ApiError: the request cannot be answered as it is.
@@ -138,7 +165,7 @@ class _Api:
                 "send several requests",
                 param="n",
             )
-        return self._service.start(client, requests)
+        return requests
 
     def _check_model(self, name: str) -> None:
         """Raise ApiError unless the model is the one that there is."""
@@ -151,7 +178,7 @@ class _Api:
             )
 
 
-def _parsed(data: bytes, body_class: type[ChatBody] | type[TextBody]) -> ChatBody | TextBody:
+def _parsed(data: bytes, body_class: type[AnyBody]) -> AnyBody:
     """Return what a body says.
 
     Raises:
@@ -167,11 +194,38 @@ def _parsed(data: bytes, body_class: type[ChatBody] | type[TextBody]) -> ChatBod
         raise invalid_body(error.errors(include_url=False)) from None
 
 
-def _answer(body: ChatBody | TextBody, answers: list[CompletionAnswer]) -> ChatAnswer | TextAnswer:
-    """Return what writes the answers to a body."""
+def _told(requests: list[CompletionRequest], news: News) -> list[CompletionRequest]:
+    """Return requests whose deltas are told, numbered through, by completers that can do that."""
+    told: list[CompletionRequest] = []
+    number = 0
+    for asked in requests:
+        if isinstance(asked, ServedRequest):
+            tell = partial(_tell, news, number)
+            told.append(replace(asked, tell=tell))
+        else:
+            told.append(asked)
+        number += asked.count
+    return told
+
+
+def _tell(news: News, before: int, delta: Delta) -> None:
+    """Add the delta of a completion that stands behind those of other prompts."""
+    news.add(replace(delta, choice=before + delta.choice))
+
+
+def _whole(body: ChatBody | TextBody, answers: list[CompletionAnswer]) -> Any:
+    """Return the answers to a body."""
     if isinstance(body, ChatBody):
-        return ChatAnswer(answers[0], body.model, logprobs=bool(body.logprobs))
-    return TextAnswer(answers, body.model, logprobs=body.logprobs is not None)
+        return ChatAnswer(answers[0], body.model, logprobs=bool(body.logprobs)).whole()
+    return TextAnswer(answers, body.model, logprobs=body.logprobs is not None).whole()
+
+
+def _chunks(body: ChatBody | TextBody) -> Chunks:
+    """Return what writes the answers to a body in chunks."""
+    usage = body.includes_usage
+    if isinstance(body, ChatBody):
+        return ChatChunks(body.model, logprobs=bool(body.logprobs), usage=usage)
+    return TextChunks(body.model, logprobs=body.logprobs is not None, usage=usage)
 
 
 async def _with_id(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

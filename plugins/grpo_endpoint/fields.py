@@ -118,6 +118,8 @@ class StreamOptions(Body):
     """End with a chunk that has the numbers of tokens."""
     include_obfuscation: Annotated[Any, Only((None, False))] = None
     """Nothing is added to the chunks."""
+    continuous_usage_stats: Annotated[Any, Only((None, False))] = None
+    """Not supported; see `include_usage`."""
 
 
 class Sampling(Body):

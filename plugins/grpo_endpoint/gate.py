@@ -44,6 +44,16 @@ class Gate:
         self._seconds = 1.0
         self._waiting: deque[tuple[KeyHolder, asyncio.Future[None]]] = deque()
 
+    @property
+    def running(self) -> int:
+        """Return the number of requests that are being answered."""
+        return self._answered
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of requests that wait for their turn."""
+        return len(self._waiting)
+
     @asynccontextmanager
     async def turn(self, client: KeyHolder) -> AsyncIterator[None]:
         """Wait until a request of the client may be answered, and answer it in the block.

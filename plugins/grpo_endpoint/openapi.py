@@ -13,6 +13,7 @@ import grpo_core
 from grpo_endpoint.answer_types import ChatCompletion, Health, Model, Models, TextCompletion
 from grpo_endpoint.chat import ChatBody
 from grpo_endpoint.errors import ErrorBody
+from grpo_endpoint.served_bodies import ServedChatBody, ServedTextBody
 from grpo_endpoint.text import TextBody
 
 _ERRORS: Mapping[int, str] = {
@@ -35,8 +36,6 @@ _EVENT = {
     },
 }
 _TYPES: Mapping[Any, JsonSchemaMode] = {
-    ChatBody: "validation",
-    TextBody: "validation",
     ChatCompletion: "serialization",
     TextCompletion: "serialization",
     Models: "serialization",
@@ -47,22 +46,27 @@ _TYPES: Mapping[Any, JsonSchemaMode] = {
 
 
 @cache
-def document(model: str, max_choices: int) -> dict[str, Any]:
+def document(model: str, max_choices: int, *, serves_more: bool = False) -> dict[str, Any]:
     """Return the OpenAPI document of a server.
 
     Args:
         model: name of its model.
         max_choices: most completions of a request.
+        serves_more: whether it takes what only clients outside of training ask for.
     """
+    bodies: tuple[Any, Any] = (
+        (ServedChatBody, ServedTextBody) if serves_more else (ChatBody, TextBody)
+    )
+    types: dict[Any, JsonSchemaMode] = {bodies[0]: "validation", bodies[1]: "validation", **_TYPES}
     places, definitions = TypeAdapter.json_schemas(
-        [(kind, mode, TypeAdapter(kind)) for kind, mode in _TYPES.items()],
+        [(kind, mode, TypeAdapter(kind)) for kind, mode in types.items()],
         ref_template="#/components/schemas/{model}",
     )
-    for body in ("ChatBody", "TextBody"):
-        properties = definitions["$defs"][body]["properties"]
+    for body in bodies:
+        properties = definitions["$defs"][body.__name__]["properties"]
         properties["model"]["enum"] = [model]
         properties["n"]["anyOf"][0]["maximum"] = max_choices
-    schemas = {kind: places[kind, mode] for kind, mode in _TYPES.items()}
+    schemas = {kind: places[kind, mode] for kind, mode in types.items()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,7 +74,7 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
             "version": grpo_core.__version__,
             "description": "A server that speaks a part of the OpenAI API.",
         },
-        "paths": _paths(schemas),
+        "paths": _paths(schemas, *bodies),
         "components": {
             "schemas": definitions["$defs"],
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -79,8 +83,8 @@ def document(model: str, max_choices: int) -> dict[str, Any]:
     }
 
 
-def _paths(schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what each path answers; `schemas` has the schema of each type."""
+def _paths(schemas: Mapping[Any, Any], chat: Any, text: Any) -> dict[str, Any]:
+    """Return what each path answers; `schemas` has the schema of each type, two are bodies."""
     operation = partial(_operation, schemas)
     asked = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
     name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -91,7 +95,7 @@ def _paths(schemas: Mapping[Any, Any]) -> dict[str, Any]:
                 "Continue a chat.",
                 ChatCompletion,
                 *asked,
-                body=ChatBody,
+                body=chat,
                 stream=True,
             )
         },
@@ -101,7 +105,7 @@ def _paths(schemas: Mapping[Any, Any]) -> dict[str, Any]:
                 "Continue a text.",
                 TextCompletion,
                 *asked,
-                body=TextBody,
+                body=text,
                 stream=True,
             )
         },

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from grpo_endpoint.errors import ApiError
+from grpo_endpoint.requests import Delta
 
 Answer = TypeVar("Answer")
 _STREAM_HEADERS = [
@@ -80,31 +82,70 @@ class PendingResponse(Generic[Answer]):
         return self.work.result()
 
 
+class News:
+    """Hands deltas from who makes them to who sends them, both in one event loop."""
+
+    def __init__(self) -> None:
+        self._deltas: list[Delta] = []
+        self._changed = asyncio.Event()
+
+    def add(self, delta: Delta) -> None:
+        """Add a delta."""
+        self._deltas.append(delta)
+        self._changed.set()
+
+    def wake(self, _: object = None) -> None:
+        """End a wait, as something else has happened."""
+        self._changed.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Return whether there is something new within some seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    def take(self) -> list[Delta]:
+        """Return the deltas since the last call."""
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+
 @dataclass(frozen=True, slots=True)
 class PendingStream(PendingResponse[Answer]):
-    """Answer with a stream of events, whose bodies `body` returns.
+    """Answer with a stream of events: those of deltas as they come, and of the rest at the end.
 
-    The stream begins with the result, or before it with comments, which keep the connection open.
-    An error that comes before the first comment has its own status.
+    Where nothing comes for a while, comments keep the connection open. An error before the first
+    event or comment has its own status.
     """
 
     body: Callable[[Answer], Iterable[Mapping[str, Any]]]
+    """Returns the events for a result that follow those of the deltas."""
     pause_seconds: float
     """Pause before each comment."""
+    news: News
+    """Has the deltas."""
+    events: Callable[[Delta], Iterable[Mapping[str, Any]]]
+    """Returns the events for a delta."""
 
     async def _answer(
         self, gone: asyncio.Task[None], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        is_started = False
-        while not self.work.done():
-            await asyncio.wait(
-                {gone, self.work},
-                timeout=self.pause_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if gone.done() and not self.work.done():
+        is_started = is_done = False
+        for task in (gone, self.work):
+            task.add_done_callback(self.news.wake)
+        while not is_done:
+            is_quiet = not await self.news.wait(self.pause_seconds)
+            is_done = self.work.done()  # before the deltas are taken, so that none is left
+            if gone.done() and not is_done:
                 return
-            if not self.work.done():
+            for event in chain.from_iterable(map(self.events, self.news.take())):
+                await _send_event(send, event, start=not is_started)
+                is_started = True
+            if is_quiet and not is_done:
                 await _send_part(send, _WAITING, start=not is_started)
                 is_started = True
         try:
@@ -115,9 +156,14 @@ class PendingStream(PendingResponse[Answer]):
                 return
             events = [error.body]
         for event in events:
-            await _send_part(send, f"data: {json.dumps(event)}\n\n".encode(), start=not is_started)
+            await _send_event(send, event, start=not is_started)
             is_started = True
         await send({"type": "http.response.body", "body": _DONE, "more_body": False})
+
+
+async def _send_event(send: Send, event: Mapping[str, Any], *, start: bool) -> None:
+    """Send an event of a stream, with its headers if it is the first."""
+    await _send_part(send, f"data: {json.dumps(event)}\n\n".encode(), start=start)
 
 
 async def _send_part(send: Send, part: bytes, *, start: bool) -> None:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from grpo_core import GrpoError
 from grpo_core.protocol.endpoint import (
@@ -18,6 +19,8 @@ from grpo_core.protocol.endpoint import (
 from grpo_endpoint.config import HttpConfig
 from grpo_endpoint.errors import ApiError
 from grpo_endpoint.gate import Gate, KeyHolder
+from grpo_endpoint.metrics import Metrics
+from grpo_endpoint.requests import serves_more
 
 _RETRY_SECONDS = 1
 _LOGGER = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ class Service:
         self.created = int(time.time())
         """When it was made, in seconds since 1970."""
         self.is_closing = False
+        self._metrics = Metrics(config.model)
         self._clients: dict[str, KeyHolder] = {}
         self._gate = Gate(
             most=config.requests, most_of_a_client=config.requests_per_key, queue=config.queue
@@ -69,6 +73,15 @@ class Service:
         if self.is_closing:
             raise _closing()
 
+    @property
+    def serves_more(self) -> bool:
+        """Return whether a completer takes what only clients outside of training ask for."""
+        return any(serves_more(client.completer) for client in self._clients.values())
+
+    def metrics(self) -> str:
+        """Return the numbers of requests and tokens, in the text format of Prometheus."""
+        return self._metrics.text(running=self._gate.running, waiting=self._gate.waiting)
+
     def client(self, authorization: str | None) -> KeyHolder:
         """Return who asks, by the header Authorization.
 
@@ -101,7 +114,15 @@ class Service:
         task = asyncio.create_task(self._answers(client, requests))
         client.work.add(task)
         task.add_done_callback(client.work.discard)
+        task.add_done_callback(partial(self._count, time.monotonic()))
         return task
+
+    def _count(self, started: float, task: asyncio.Task[list[CompletionAnswer]]) -> None:
+        """Count a request that has ended."""
+        if task.cancelled() or task.exception() is not None:
+            self._metrics.add_failure()
+        else:
+            self._metrics.add(task.result(), time.monotonic() - started)
 
     def why_given_up(self, client: KeyHolder) -> ApiError:
         """Return the error for a request of the client that was given up here."""

@@ -94,7 +94,7 @@ class RaySampler:
         if "error" in answer:
             kind = UnsupportedSchemaError if answer["unsupported"] else GrpoError
             raise kind(answer["error"])
-        tuples = {name: tuple(answer[name]) for name in ("token_ids", "logprobs")}
+        tuples = {name: tuple(answer[name]) for name in ("token_ids", "logprobs", "alternatives")}
         return Completion(**{**answer, **tuples})
 
     async def sync(self, weights: Weights, version: int) -> None:

@@ -9,8 +9,8 @@ from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.runs.observer import Observer
 from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.build import find_ranks
-from grpo_core.train.run.serving import PolicyCompleter
 from grpo_core.verify.sources import Sources
+from grpo_endpoint.policy import PolicyCompleter
 
 from ..train.samplers import Copyless
 from ..train.tiny import save_tiny

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 from psutil import Process
 
-from grpo_core.train.run.serving import PolicyCompleter
 from grpo_endpoint.openapi import document
+from grpo_endpoint.policy import PolicyCompleter
 
 from ..train.test_tool_formats import policy_of
 from .hostile_requests import CHAT, USER, exchanged, hostile

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from grpo_core.protocol.endpoint import CompletionRequest
-from grpo_core.train.run.serving import PolicyCompleter
+from grpo_endpoint.policy import PolicyCompleter
 
 from .hostile_requests import exchanged
 from .served import CHAT, HELLO, Fake, served

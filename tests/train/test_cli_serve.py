@@ -15,6 +15,10 @@ from typing import Any
 import openai
 import pytest
 
+from grpo_core import TaskKey
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
+
 from ..commandline import words
 from ..core.distributions import grpo
 from .processes import GRPO
@@ -58,7 +62,7 @@ def test_a_run_is_served_until_ctrl_c(model, tmp_path):
     options = f"--env arithmetic --model {model} --steps 1 {small} --out {run}"
     trained = grpo("run", *words(options))
     assert trained.exit_code == 0, trained.output
-    options = ["--set", "sampling.top_k=1", "--socket", str(path)]
+    options = [*words("--set sampling.top_k=1 --max-new-tokens 5 --socket"), str(path)]
     with serving(str(run), *options, GRPO_SERVE_KEY="secret") as (process, lines):
         assert lines[0].startswith("serving first at http://127.0.0.1:")
         assert lines[3:] == ["model: first\n", f"Unix socket: {path}\n"]
@@ -72,7 +76,8 @@ def test_a_run_is_served_until_ctrl_c(model, tmp_path):
             assert len({answer.choices[0].message.content for answer in answers}) == 1  # by top_k
             assert all(answer.usage.completion_tokens <= 5 for answer in answers)
             with ThreadPoolExecutor() as threads:
-                late = threads.submit(ask, max_tokens=900, n=100, temperature=5)
+                many = {"top_k": -1}  # so that the completions differ
+                late = threads.submit(ask, max_tokens=900, n=100, temperature=5, extra_body=many)
                 with pytest.raises(TimeoutError):
                     late.result(0.5)
                 process.send_signal(signal.SIGINT)
@@ -106,6 +111,41 @@ def test_what_cannot_be_served_is_said_before_the_model_is_loaded(model, argumen
 def test_a_local_host_needs_no_key(model, host):
     result = grpo("serve", str(model), "--host", host, "--set", "sampler.name=vlm")
     assert "sampler 'vlm' is not known" in result.output  # and not the host
+
+
+@pytest.mark.slow
+def test_a_run_is_asked_as_in_training_with_its_prompt_and_has_the_rest_of_the_context(
+    model, tmp_path
+):
+    run = tmp_path / "first"
+    small = "--set prompts_per_step=2 --group-size 2 --max-new-tokens 5 --set eval.tasks=0"
+    trained = grpo("run", *words(f"--env arithmetic --model {model} --steps 1 {small} --out {run}"))
+    assert trained.exit_code == 0, trained.output
+    task = load_environment(PluginHost(), "arithmetic", {}).task(TaskKey("arithmetic", "train", 0))
+    sent = [{"role": message.role, "content": message.content} for message in task.prompt]
+    with serving(str(run), "--with-prompt") as (_, lines), client_of(lines) as client:
+        ask = partial(client.chat.completions.create, model="first", seed=1)
+        whole, question = ask(messages=sent), ask(messages=sent[-1:])
+        assert question.usage.prompt_tokens == whole.usage.prompt_tokens > 100
+        assert question.choices[0].message == whole.choices[0].message
+        assert whole.usage.completion_tokens > 5
+        own = [{"role": "system", "content": "Be brief."}, sent[-1]]
+        assert ask(messages=own, max_tokens=1).usage.prompt_tokens < 100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--with-prompt"], "--with-prompt needs an environment, and this policy has none"),
+        (["--env", "arithmetik"], "did you mean 'arithmetic'"),
+        (["--env", "besiege/car", "--set", "sampler.name=vlm"], "each chat begins with"),
+        (["--env", "fillin"], "raw texts to continue and no chats"),
+    ],
+)
+def test_the_prompt_of_an_environment_is_found_before_the_model_is_loaded(model, options, message):
+    result = grpo("serve", str(model), *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
 
 
 def test_a_run_that_is_not_finished_and_a_model_that_fills_gaps_are_refused(tmp_path):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from grpo_core.engine.policy.constrained import Constraint
 from grpo_core.protocol.errors import GrpoError
@@ -62,6 +63,13 @@ class RequestBatch:
         else:
             self._loop.call_soon_threadsafe(self._resolve, index, result)
 
+    def tell(self, drawn: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+        """Have functions called with tokens that were drawn, in the event loop and before `end`.
+
+        The thread that computes calls this.
+        """
+        self._loop.call_soon_threadsafe(_call_all, drawn)
+
     def finish(self) -> None:
         """Report what was held back; the computation has ended."""
         for index, result in self._held_back:
@@ -86,3 +94,8 @@ class RequestBatch:
             future.set_result(result)
         else:
             future.set_exception(result)
+
+
+def _call_all(calls: Sequence[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+    for function, arguments in calls:
+        function(*arguments)

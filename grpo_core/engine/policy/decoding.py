@@ -22,10 +22,16 @@ from grpo_core.engine.compute.recorded import FEWEST_TOKENS, RecordedLines
 from grpo_core.engine.compute.upload import upload
 from grpo_core.engine.policy.batch import RequestBatch
 from grpo_core.engine.policy.causal import Policy
-from grpo_core.engine.policy.drawing import draw, draw_allowed
+from grpo_core.engine.policy.drawing import draw, draw_allowed, plain_logprobs
 from grpo_core.engine.policy.ways import ContinuedLines, DecodingWay
+from grpo_core.engine.policy.wishes import Wishes
 from grpo_core.protocol.errors import GrpoError, RunStoppedError
-from grpo_core.protocol.sampler import Completion, Request, UnsupportedSchemaError
+from grpo_core.protocol.sampler import (
+    Alternatives,
+    Completion,
+    Request,
+    UnsupportedSchemaError,
+)
 from grpo_core.protocol.types import Finish
 
 
@@ -37,6 +43,7 @@ class Drawn:
     logprobs: list[float] = field(default_factory=list)
     finish: Finish = "length"
     kept_mass: float = 1.0
+    alternatives: list[Alternatives] = field(default_factory=list)
 
     def add(self, token: int, logprob: float, kept_mass: float) -> None:
         """Add a token.
@@ -55,7 +62,13 @@ class Drawn:
 
     def completion(self) -> Completion:
         """Return the tokens so far as a completion."""
-        return Completion(tuple(self.token_ids), tuple(self.logprobs), self.finish, self.kept_mass)
+        return Completion(
+            tuple(self.token_ids),
+            tuple(self.logprobs),
+            self.finish,
+            self.kept_mass,
+            alternatives=tuple(self.alternatives),
+        )
 
 
 class Decoding:
@@ -71,6 +84,7 @@ class Decoding:
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
         self._constraints = batch.constraints
+        self._wishes = Wishes(batch)
         waiting = [i for i, request in enumerate(requests) if self._begin(i, request)]
         self._equal = policy.sampling in (DecodingWay.EQUAL, DecodingWay.UNCACHED)
         self._waiting = deque(sorted(waiting, key=self._length) if self._equal else waiting)
@@ -145,11 +159,14 @@ class Decoding:
         policy, active, line = self._policy, self._active, self._line
         assert self._lines is not None
         lengths = [len(self._drawn[i].token_ids) for i in active]
+        alternatives = self._wishes.alternatives(active, line, self._lines.logits_KV)
         tokens, *values = self._next_tokens(lengths)
         failed: dict[int, GrpoError] = {}
         for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
             drawn = self._drawn[i]
             drawn.add(token, logprob, kept)
+            if i in alternatives:
+                drawn.alternatives.append(alternatives[i])
             if token in policy.end_ids or self._hits_stop(drawn.token_ids):
                 drawn.finish = "stop"
             elif i in self._constraints:
@@ -157,6 +174,7 @@ class Decoding:
                     self._constraints[i].add(token)
                 except UnsupportedSchemaError as error:
                     failed[i] = error
+        self._wishes.add({i: self._drawn[i] for i in active})
         continuing = [
             b
             for b, i in enumerate(active)
@@ -193,17 +211,25 @@ class Decoding:
         line_B, active_B, length_B = upload([self._line, self._active, lengths], device)
         uniform_B = self._uniform_BT[active_B, length_B]
         token_B, logprob_B, kept_B = draw(logits_KV, line_B, uniform_B, self._params)
-        if places := [b for b, i in enumerate(self._active) if i in self._constraints]:
+        special = self._constraints.keys() | self._wishes.shaped
+        if places := [b for b, i in enumerate(self._active) if i in special]:
             # The other rows draw as if there were none of these.
-            width = logits_KV.shape[-1]
-            allowed_CV = upload(
-                np.stack([self._constraints[self._active[b]].allowed(width) for b in places]),
-                device,
+            place_C, width = upload(places, device), logits_KV.shape[-1]
+            rows, logits_CV = [self._active[b] for b in places], logits_KV[line_B[place_C]]
+            anything = np.ones(width, dtype=np.bool_)
+            allowed = [
+                self._constraints[i].allowed(width) if i in self._constraints else anything
+                for i in rows
+            ]
+            token_C, logprob_C, kept_C = draw_allowed(
+                self._wishes.shape(rows, logits_CV),
+                upload(np.stack(allowed), device),
+                uniform_B[place_C],
+                self._params,
             )
-            place_C = upload(places, device)
-            token_B[place_C], logprob_B[place_C], kept_B[place_C] = draw_allowed(
-                logits_KV[line_B[place_C]], allowed_CV, uniform_B[place_C], self._params
-            )
+            if self._wishes.shaped:
+                logprob_C = plain_logprobs(logits_CV, token_C, self._params)
+            token_B[place_C], logprob_B[place_C], kept_B[place_C] = token_C, logprob_C, kept_C
         # All results in one tensor, since each read waits for the device. Token ids are exact in
         # float32, which holds integers up to 2^24.
         results_3B = torch.stack([token_B.to(logprob_B.dtype), logprob_B, kept_B])

@@ -83,6 +83,12 @@ def draw_allowed(
     return token_B, logprob_B + left_B - whole_B, kept_B * (left_B - whole_B).exp()
 
 
+def plain_logprobs(logits_BV: Tensor, token_B: Tensor, params: SamplingParams) -> Tensor:
+    """Return the log-probs (B,) of tokens (B,) under the full distribution at the temperature."""
+    logprob_BV = tempered(logits_BV, params.temperature).log_softmax(dim=-1)
+    return logprob_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1)
+
+
 def narrow(probs_KV: Tensor, params: SamplingParams) -> Tensor:
     """Set probabilities outside top-k, top-p and min-p to 0.
 

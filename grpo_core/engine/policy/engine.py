@@ -45,6 +45,7 @@ class Engine:
     uses_uniforms: ClassVar[bool] = True
     samples_during_updates: ClassVar[bool] = False
     follows_schemas: ClassVar[bool] = True
+    takes_extras: ClassVar[bool] = True
 
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy

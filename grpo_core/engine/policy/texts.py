@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from grpo_core.engine.models import chat, pieces
@@ -79,15 +80,21 @@ class Texts:
         return ids
 
     def encode_chat(
-        self, messages: tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]]
+        self,
+        messages: tuple[Message, ...],
+        *,
+        tools: Sequence[Mapping[str, Any]],
+        arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[int, ...]:
         """Return the tokens of a chat whose calls of tools stand in `Message.tool_calls` alone.
 
         Args:
             messages: the chat.
             tools: JSON schemas of functions that the policy may call.
+            arguments: arguments of the chat template besides those of the settings.
         """
-        frame = replace(self.frame, tools=tools, calls_apart=True)
+        arguments = {**self.frame.arguments, **arguments}
+        frame = replace(self.frame, tools=tools, calls_apart=True, arguments=arguments)
         return chat.encode(self.tokenizer, messages, frame)
 
     def encode_text(self, text: str, *, before: str) -> tuple[int, ...]:

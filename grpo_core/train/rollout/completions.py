@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeGuard, cast
 
 from grpo_core.calls.schema_limits import schema_text
@@ -32,8 +33,17 @@ _LEAST_TOP_P = 1e-6
 """A lower one is 0 in float32, which keeps no token; it keeps the most likely one, as this does."""
 
 
-def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]:
+def prompt_tokens(
+    policy: Policy,
+    request: CompletionRequest,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[int, ...]:
     """Return the tokens (P,) that a request asks to continue.
+
+    Args:
+        policy: whose tokens they are.
+        request: the request.
+        arguments: arguments of the chat template besides those of the settings.
 
     Raises:
         RefusedRequestError: it has none, they are not the model's, or its chat template refuses
@@ -45,7 +55,7 @@ def prompt_tokens(policy: Policy, request: CompletionRequest) -> tuple[int, ...]
         if isinstance(prompt, str):
             prompt_ids = policy.encode(prompt)
         elif is_chat(prompt):
-            prompt_ids = policy.encode_chat(prompt, tools=request.tools)
+            prompt_ids = policy.encode_chat(prompt, tools=request.tools, arguments=arguments)
         else:
             prompt_ids = _checked_tokens(policy, cast(tuple[int, ...], prompt))
     except ConfigError as error:

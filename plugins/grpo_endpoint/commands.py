@@ -10,25 +10,26 @@ from typing import Annotated, Any
 
 import typer
 
-from grpo_core.calls.deadline import wait_for
-from grpo_core.calls.stoppable import stoppable
-from grpo_core.cli.given import settings_of, takes
+from grpo_core import ConfigError, Message
+from grpo_core.api.calls import stoppable, wait_for
+from grpo_core.api.plugins import PluginHost
+from grpo_core.api.settings import RunConfig, split_setting
+from grpo_core.api.verify import Sources
+from grpo_core.cli.environment import messages_before_question
+from grpo_core.cli.given import Sets, settings_of, takes
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.measuring import Remarks
-from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Settings, Trust
+from grpo_core.cli.options import Device, Dtype, Settings, Trust
 from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.run_config import read_eval_config
-from grpo_core.config.config import RunConfig
-from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_endpoint
 from grpo_core.protocol.endpoint import Access
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
 
 KEY_VARIABLE = "GRPO_SERVE_KEY"
 _PORT = 8000
+_BUDGET = "sampling.max_new_tokens"
 _GATHER_MS = 5.0
 """Clients that send requests at the same time do so within some milliseconds."""
 
@@ -75,7 +76,34 @@ class ServeOptions:
             show_default=False,
         ),
     ] = None
-    max_new_tokens: MaxNewTokens = None
+    with_prompt: Annotated[
+        bool,
+        typer.Option(
+            "--with-prompt",
+            help="Put the system prompt and the examples of the run's environment before each "
+            "chat, for clients that send a question alone. A chat with a system prompt of its own "
+            "is left as it is.",
+        ),
+    ] = False
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env",
+            help="Take that prompt from this environment instead of the run's.",
+            show_default=False,
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            min=1,
+            help="Maximum tokens of a completion in a chat whose request names none. "
+            "\\[default: the rest of the model's context]",
+            show_default=False,
+        ),
+        Sets(_BUDGET),
+    ] = None
     device: Device = None
     dtype: Dtype = None
     settings: Settings = None
@@ -90,6 +118,21 @@ def serve(options: ServeOptions) -> None:
     Requests say how they are sampled; what they leave open is as in the run, or as
     `--set sampling.NAME=VALUE` says. Ctrl-C ends it.
     """
+    config = _read_config(options)
+    _check_key(options.key, str(config.endpoint.settings.get("host", "localhost")))
+    before = _read_prompt(config) if options.with_prompt or options.env else ()
+    _serve(config, before, options.key or "")
+
+
+def _read_config(options: ServeOptions) -> RunConfig:
+    """Return the config of the policy and of the endpoint.
+
+    The budget of a completion is not the one of the run, which suits the answers of its
+    environment alone.
+
+    Raises:
+        ConfigError: the run is not finished or not trusted, or a setting is wrong.
+    """
     run = Path(options.policy) if _is_run(Path(options.policy)) else None
     chosen: dict[str, Any] = {
         **settings_of(options),
@@ -100,21 +143,44 @@ def serve(options: ServeOptions) -> None:
         "endpoint.settings.socket": None if options.socket is None else str(options.socket),
     }
     if run is None:
-        chosen |= {"environment": "none", "model.name": options.policy}
-    config = read_eval_config((), run, chosen, options.settings or [], trust=options.trust)
-    _check_key(options.key, str(config.endpoint.settings.get("host", "localhost")))
-    _serve(config, options.key or "")
+        chosen["model.name"] = options.policy
+        chosen |= {} if options.env else {"environment": "none"}
+    envs, settings = [options.env] if options.env else [], options.settings or []
+    config = read_eval_config(envs, run, chosen, settings, trust=options.trust)
+    named = {*chosen, *(split_setting(setting)[0] for setting in settings)}
+    if _BUDGET in named:
+        return config
+    sampling = config.sampling.model_copy(update={"max_new_tokens": None})
+    return config.model_copy(update={"sampling": sampling})
 
 
-def _serve(config: RunConfig, key: str) -> None:
+def _read_prompt(config: RunConfig) -> tuple[Message, ...]:
+    """Return the messages that are put before each chat, and say which they are.
+
+    Raises:
+        ConfigError: there is no environment, or its prompts are no chats.
+    """
+    name, before = messages_before_question(config, advice="serve without --with-prompt")
+    if not name:
+        raise ConfigError(
+            "--with-prompt needs an environment, and this policy has none; name one with --env"
+        )
+    if before is None:
+        raise ConfigError(
+            f"--with-prompt: the environment {name!r} has raw texts to continue and no chats; "
+            "serve without it, and have clients send texts to /v1/completions"
+        )
+    remark(f"each chat begins with {len(before)} messages of the environment {name}")
+    return before
+
+
+def _serve(config: RunConfig, before: tuple[Message, ...], key: str) -> None:
     """Serve the policy of a config until a signal comes."""
     endpoint = open_endpoint(PluginHost(), config.endpoint)
     remark(f"loading {config.model.name}")
     with needs_training("grpo serve"):
-        from grpo_core.engine.policy.choose import choose_sampler
-        from grpo_core.train.actor import build_actor
-        from grpo_core.train.build import find_ranks
-        from grpo_core.train.run.serving import serve
+        from grpo_core.api.training import build_actor, choose_sampler, find_ranks
+        from grpo_endpoint.serving import serve
     actor = build_actor(
         config,
         Sources([]),
@@ -123,7 +189,7 @@ def _serve(config: RunConfig, key: str) -> None:
         make_sampler=choose_sampler(config, PluginHost()),
     )
     with stoppable(actor.stop, "giving up the requests in progress"):
-        wait_for(serve(actor, endpoint, key=key, on_open=_print_access))
+        wait_for(serve(actor, endpoint, before=before, key=key, on_open=_print_access))
 
 
 def _print_access(access: Access) -> None:
