@@ -27,6 +27,7 @@ from grpo_core.protocol.events import (
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
+from grpo_core.runs.model_card import model_card
 from grpo_core.runs.trust import remember
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
@@ -277,8 +278,8 @@ class Run:
             end = self._make_end(EndKind.STOPPED, actor.stop.reason, saved)
             self._journal.say(str(end))
             return {}, end
-        self._write_result()
         gains = gains_of(before, after, [source.name for source in actor.sources])
+        self._write_result(gains)
         if before and after and before.keys().isdisjoint(after):
             self._journal.warn(
                 "the held-out tasks are not those of the start, as the settings changed, so no "
@@ -405,7 +406,7 @@ class Run:
             self._journal.warn(f"the run's folder has no card of {source.name!r}: {error}")
             return None
 
-    def _write_result(self) -> None:
+    def _write_result(self, gains: Mapping[str, Gain]) -> None:
         """Write final/, and say what is known at the end."""
         actor, policy = self._actor, self._actor.policy
         best = self._stopping.best
@@ -422,11 +423,12 @@ class Run:
             f"memory: at most {format_bytes(peak_memory_mb(policy.device) * MB)} were used; "
             f"{format_bytes(self._memory.peak)} had been estimated"
         )
-        trained = " and ".join(source.name for source in actor.sources.trained)
-        data = "examples" if self._config.has_data else trained
         state = policy.state()
-        title = f"{self._config.model.name} trained on {data} by {self.method.name}"
-        self.folder.finish(lambda folder: policy.save(folder, state), title=title)
+        location = str(self.folder.shown / "final")
+        self.folder.finish(
+            lambda folder: policy.save(folder, state),
+            card=lambda saved: model_card(self.folder, saved, location=location, gains=gains),
+        )
         actor.ranks.meet()
 
     def _make_end(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
