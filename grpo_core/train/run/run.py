@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,7 @@ from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.runs.model_card import model_card
+from grpo_core.runs.starting import Note, starting
 from grpo_core.runs.trust import remember
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
@@ -114,7 +116,10 @@ class Run:
         gains: dict[str, Gain] | None = None
         try:
             async with self._actor.sources, self._actor.sampling():
-                await self._open()
+                first = self._actor.ranks.first
+                doing = "preparing the first step"
+                with starting(self.folder.shown, doing) if first else nullcontext() as note:
+                    await self._open(note)
                 with notices(self._journal.warn_again):
                     gains, end = await self._train()
             return gains
@@ -200,8 +205,12 @@ class Run:
         self._saving.note(self.done)
         self._saving.record_settings()
 
-    async def _open(self) -> None:
-        """Check and announce what the run needs, and start its folder."""
+    async def _open(self, note: Note | None) -> None:
+        """Check and announce what the run needs, and start its folder.
+
+        Args:
+            note: gets the estimate of memory, for the case that this process is killed.
+        """
         actor, journal = self._actor, self._journal
         with phase("starting the environments and creating the first tasks", journal.say):
             await look_at_rows(self.method, journal)
@@ -218,6 +227,8 @@ class Run:
             steps=self.method.total - self.done,
             observer=journal,
         )
+        if note is not None:
+            note.add(estimate=self._memory.peak, free=self._memory.free)
         with phase("comparing the sampler's log-probs with the trainer's", journal.say):
             await check_sampler(actor, prompts, journal)
         self._heap = Heap(actor.policy.device, expected=self._memory.peak)
