@@ -542,6 +542,7 @@ OPENS_OTHER_FILES = {
     "grpo_report.html.page": "files of this package",
     "grpo_core.train.run.opening": "the user's file of examples",
     "grpo_core.train.run.metrics": "the kernel's numbers about this process",
+    "grpo_core.runs.starting": "the kernel's numbers about processes",
 }
 
 

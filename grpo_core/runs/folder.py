@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core.calls.printable import plain_markdown, printable
+from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group
 from grpo_core.runs.atomic import (
@@ -62,9 +62,6 @@ from grpo_core.runs.shapes import is_alarm, is_attempt, not_a_number
 
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
-
-_TITLE_LIMIT = 500
-"""The most characters of the title of the model card."""
 
 _ALL_FIELDS = Fields()
 
@@ -366,12 +363,12 @@ class RunFolder:
             )
         return line
 
-    def finish(self, save: Callable[[Path], None], *, title: str) -> None:
+    def finish(self, save: Callable[[Path], None], *, card: Callable[[Path], str]) -> None:
         """Write final/ atomically: if it exists, the run is finished and the folder is complete.
 
         Args:
             save: writes the adapter or model into the folder that it is given.
-            title: the heading of the model card.
+            card: returns the model card of what was saved in the folder that it is given.
 
         Raises:
             RunStoppedError: the folder cannot be written.
@@ -381,7 +378,7 @@ class RunFolder:
         is_inner_folder(final)  # a link is refused
         with writing(final), whole_folder(final) as folder:
             save(folder)
-            write_whole(folder / "README.md", _model_card(title, self.config()))
+            write_whole(folder / "README.md", card(folder))
             write_manifest(folder)
 
     def reopen(self, step: int) -> None:
@@ -479,16 +476,6 @@ def write_attempts(path: Path, group: Group[Any]) -> None:
     key, draw = group.task.key, group.task.draw
     for number, pair in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
         append_line(path, line_text(attempt_line(key, draw, number, *pair)))
-
-
-def _model_card(title: str, config: JsonObject) -> str:
-    """Return the README.md of final/, with the metadata that the Hugging Face hub reads."""
-    library = "peft" if config["lora"]["enabled"] else "transformers"
-    return (
-        f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n\n"
-        f"# {plain_markdown(title, limit=_TITLE_LIMIT)}\n\n"
-        f"Trained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
-    )
 
 
 def is_inner_folder(path: Path) -> bool:

@@ -175,8 +175,13 @@ def trusted_folder() -> Path:
 
     It is $XDG_STATE_HOME/grpo/trusted, or ~/.local/state/grpo/trusted if that variable is not set.
     """
+    return state_folder() / "trusted"
+
+
+def state_folder() -> Path:
+    """Return $XDG_STATE_HOME/grpo, or ~/.local/state/grpo if that variable is not set."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "grpo" / "trusted"
+    return Path(state).expanduser() / "grpo"
 
 
 def _record_path(settings: Mapping[str, str]) -> Path:

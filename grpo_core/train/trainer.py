@@ -34,6 +34,7 @@ from grpo_core.protocol.sampler import Sampler
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.hold import hold
 from grpo_core.runs.observer import Observer
+from grpo_core.runs.starting import starting
 from grpo_core.runs.trust import Layer, checked_config, is_consented
 from grpo_core.train.looking import Looks
 from grpo_core.train.run.ending import EndKind, RunEnd
@@ -127,10 +128,12 @@ class Trainer(Looks):
         self.folder = shared_run_folder(
             folder, ranks, name=next((source.name for source in sources), config.method)
         )
-        self.method = build_method(
-            config, sources, ranks=ranks, host=host, observer=self.journal, policy=policy,
-            sampler=sampler,
-        )  # fmt: skip
+        is_noted = ranks.first and policy is None
+        with starting(self.folder.shown, "loading the model") if is_noted else nullcontext():
+            self.method = build_method(
+                config, sources, ranks=ranks, host=host, observer=self.journal, policy=policy,
+                sampler=sampler,
+            )  # fmt: skip
         self.actor = self.method.actor
         self.config = self.actor.config
         listeners = partial(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grpo_core.api.runs import RunFolder
+from grpo_core.api.runs import RunFolder, model_card
 from grpo_core.cli.imports import needs_training
 from grpo_core.cli.output import remark
 from grpo_report.gguf_file import Precision, write_gguf
@@ -18,7 +18,9 @@ def write_weights(opened: RunFolder, path: Path, dtype: str) -> None:
     """
     with needs_training("grpo export --weights"):
         from grpo_core.api.training import save_merged
-    share = save_merged(opened.path / "final", path, dtype=dtype)
+    final = opened.path / "final"
+    card = model_card(opened, final, location=str(path), merged=True)
+    share = save_merged(final, path, dtype=dtype, card=card)
     remark(f"the model is in {path}{_rounded(share, dtype)}")
 
 

@@ -92,9 +92,9 @@ def test_final_is_whole_or_absent(tmp_path):
 
     said = r"final cannot be written: disk full; make room, then continue with --resume"
     with pytest.raises(RunStoppedError, match=said):
-        folder.finish(broken, title="t")
+        folder.finish(broken, card=lambda saved: "t")
     assert not folder.finished
-    folder.finish(lambda path: (path / "whole").write_text("x"), title="t")
+    folder.finish(lambda path: (path / "whole").write_text("x"), card=lambda saved: "t")
     written = {path.name for path in (tmp_path / "final").iterdir()}
     assert written == {"README.md", "manifest.json", "whole"}
 
@@ -105,7 +105,7 @@ def test_the_newest_finished_run_is_found(tmp_path):
         folder = RunFolder(tmp_path / name)
         folder.start(CONFIG)
         if name != "unfinished":
-            folder.finish(lambda path: None, title="t")
+            folder.finish(lambda path: None, card=lambda saved: "t")
             os.utime(tmp_path / name / "final", (1_000_000 - age,) * 2)
     assert newest_run(tmp_path) == tmp_path / "new"
 

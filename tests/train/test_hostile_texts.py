@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from grpo_core.cli.app import app
 from grpo_core.runs.folder import RunFolder
@@ -296,7 +297,8 @@ def test_the_files_of_a_run_can_be_shown(place):
         assert_printable(data.replace(b"\x7f", b""), terminal=False)
         assert data
     card = (place.run / "final" / "README.md").read_text()
-    head = r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with"
-    assert re.match(head, card)
+    head, _, rest = card.removeprefix("---\n").partition("\n---\n\n# ")
+    assert set(yaml.safe_load(head)) == {"library_name", "pipeline_tag", "tags"}
+    assert re.match(r"[^\n]+\n\n\* Base model: [^\n]+\n\* Trained: ", rest)
     assert r"\[bold red\]" in card
     assert any(EVIL in line["verdict"]["answer"] for line in RunFolder(place.run).rollout_lines())

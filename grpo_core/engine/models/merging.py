@@ -13,17 +13,18 @@ from grpo_core.engine.models.device import DTYPES
 from grpo_core.engine.models.disk import as_os_error
 from grpo_core.engine.models.load import load_model, resolve
 from grpo_core.engine.models.tokenizer import load_tokenizer
-from grpo_core.runs.atomic import whole_folder
+from grpo_core.runs.atomic import whole_folder, write_whole
 from grpo_core.runs.lines import writing
 
 
-def save_merged(final: Path, out: Path, *, dtype: str) -> float | None:
+def save_merged(final: Path, out: Path, *, dtype: str, card: str) -> float | None:
     """Write the adapter in `final` merged into its base model, with the tokenizer, to `out`.
 
     The sum is computed in float32 and rounded once.
 
     Args:
         dtype: the name of the type of the weights in `out`.
+        card: the model card of `out`.
 
     Returns:
         What rounding changed, as a share of what training changed; see `rounding_share`.
@@ -34,6 +35,7 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> float | None:
     with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        write_whole(folder / "README.md", card)
     return share
 
 

@@ -27,6 +27,7 @@ from grpo_core.engine.compute.same_input import same_inputs
 from grpo_core.engine.compute.stacked import Stacks
 from grpo_core.engine.models import quantized
 from grpo_core.engine.models.adapter import merged, merged_bytes
+from grpo_core.engine.models.base import Base, write_note
 from grpo_core.engine.models.disk import as_os_error
 from grpo_core.engine.policy import sharding
 from grpo_core.engine.policy.log_probs import LogProbs
@@ -67,6 +68,8 @@ class Policy(LogProbs):
         **more: Any,
     ) -> None:
         super().__init__(model, tokenizer, **more)
+        self.base: Base | None = None
+        """The name of the model that was loaded, for those who load what is saved."""
         self.sampling = DecodingWay.PADDED
         """How completions are decoded."""
         if logits_bytes is None:
@@ -282,7 +285,14 @@ class Policy(LogProbs):
             folder: where the files go.
             state: the result of `state`.
         """
-        selected = {"selected_adapters": ["default"]} if hasattr(self.model, "peft_config") else {}
+        # peft would ask the hub whether the vocabulary was changed, which never happens here.
+        selected: dict[str, Any] = (
+            {"selected_adapters": ["default"], "save_embedding_layers": False}
+            if hasattr(self.model, "peft_config")
+            else {}
+        )
         with as_os_error():
             self.model.save_pretrained(folder, state_dict=state, **selected)
             self.tokenizer.save_pretrained(folder)
+            if selected and self.base is not None:
+                write_note(self.base, folder)

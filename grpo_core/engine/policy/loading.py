@@ -14,6 +14,7 @@ from grpo_core.engine.compute.heap import share_heap
 from grpo_core.engine.compute.recompute import recompute
 from grpo_core.engine.models.adapter import add_adapter
 from grpo_core.engine.models.adapter_files import load_adapter
+from grpo_core.engine.models.base import base_of
 from grpo_core.engine.models.chat import ChatFrame
 from grpo_core.engine.models.device import pick_device, pick_dtype
 from grpo_core.engine.models.fitting import refuse_what_cannot_fit
@@ -77,9 +78,11 @@ def load(
     if config.trainer.gradient_checkpointing:
         recompute(model)
     with loading_errors(source.name, "used"), phase(PREPARING, say):
-        return policy_class(
+        policy = policy_class(
             model, tokenizer, reference=reference, compute_dtype=dtype, **_arguments(config)
         )
+    policy.base = base_of(source)
+    return policy
 
 
 def _arguments(config: RunConfig) -> dict[str, Any]:

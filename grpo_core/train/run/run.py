@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +28,8 @@ from grpo_core.protocol.events import (
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.gains import logged_scores
 from grpo_core.runs.lines import Kind, kind_of
+from grpo_core.runs.model_card import model_card
+from grpo_core.runs.starting import Note, starting
 from grpo_core.runs.trust import remember
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
@@ -113,7 +116,10 @@ class Run:
         gains: dict[str, Gain] | None = None
         try:
             async with self._actor.sources, self._actor.sampling():
-                await self._open()
+                first = self._actor.ranks.first
+                doing = "preparing the first step"
+                with starting(self.folder.shown, doing) if first else nullcontext() as note:
+                    await self._open(note)
                 with notices(self._journal.warn_again):
                     gains, end = await self._train()
             return gains
@@ -204,8 +210,12 @@ class Run:
         self._saving.note(self.done)
         self._saving.record_settings()
 
-    async def _open(self) -> None:
-        """Check and announce what the run needs, and start its folder."""
+    async def _open(self, note: Note | None) -> None:
+        """Check and announce what the run needs, and start its folder.
+
+        Args:
+            note: gets the estimate of memory, for the case that this process is killed.
+        """
         actor, journal = self._actor, self._journal
         with phase("starting the environments and creating the first tasks", journal.say):
             await look_at_rows(self.method, journal)
@@ -222,6 +232,8 @@ class Run:
             steps=self.method.total - self.done,
             observer=journal,
         )
+        if note is not None:
+            note.add(estimate=self._memory.peak, free=self._memory.free)
         with phase("comparing the sampler's log-probs with the trainer's", journal.say):
             await check_sampler(actor, prompts, journal)
         self._heap = Heap(actor.policy.device, expected=self._memory.peak)
@@ -282,8 +294,8 @@ class Run:
             end = self._make_end(EndKind.STOPPED, actor.stop.reason, saved)
             self._journal.say(str(end))
             return {}, end
-        self._write_result()
         gains = gains_of(before, after, [source.name for source in actor.sources])
+        self._write_result(gains)
         if before and after and before.keys().isdisjoint(after):
             self._journal.warn(
                 "the held-out tasks are not those of the start, as the settings changed, so no "
@@ -410,7 +422,7 @@ class Run:
             self._journal.warn(f"the run's folder has no card of {source.name!r}: {error}")
             return None
 
-    def _write_result(self) -> None:
+    def _write_result(self, gains: Mapping[str, Gain]) -> None:
         """Write final/, and say what is known at the end."""
         actor, policy = self._actor, self._actor.policy
         best = self._stopping.best
@@ -427,11 +439,12 @@ class Run:
             f"memory: at most {format_bytes(peak_memory_mb(policy.device) * MB)} were used; "
             f"{format_bytes(self._memory.peak)} had been estimated"
         )
-        trained = " and ".join(source.name for source in actor.sources.trained)
-        data = "examples" if self._config.has_data else trained
         state = policy.state()
-        title = f"{self._config.model.name} trained on {data} by {self.method.name}"
-        self.folder.finish(lambda folder: policy.save(folder, state), title=title)
+        location = str(self.folder.shown / "final")
+        self.folder.finish(
+            lambda folder: policy.save(folder, state),
+            card=lambda saved: model_card(self.folder, saved, location=location, gains=gains),
+        )
         actor.ranks.meet()
 
     def _make_end(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:

@@ -1,4 +1,4 @@
-"""Implement `grpo export`, which writes a run's good rollouts as examples, or its merged model."""
+"""Implement `grpo export`: a run's good rollouts as examples, its merged model, or an upload."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from grpo_core.cli.run_config import finished_run
 from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
 from grpo_report.export import ExportChoice, Rewarded, choose, examples
+from grpo_report.hub import check_push, push
 from grpo_report.indexes.index import Filter, RolloutIndex
 from grpo_report.inspect_log import write_inspect_log
 from grpo_report.weights import write_gguf_file, write_weights
@@ -97,6 +98,19 @@ class ExportOptions:
         Literal["float32", "bfloat16", "float16"],
         typer.Option("--dtype", help="Data type of these weights; GGUF has no bfloat16 here."),
     ] = "float32"
+    push: Annotated[
+        str | None,
+        typer.Option(
+            "--push",
+            metavar="REPO",
+            help="Upload final/, or what --weights writes, to OWNER/NAME on the Hugging Face hub.",
+            show_default=False,
+        ),
+    ] = None
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Make a repository that does not exist yet private."),
+    ] = False
     to: Annotated[
         Literal["inspect"] | None,
         typer.Option(
@@ -139,30 +153,20 @@ class ExportOptions:
 def export(options: ExportOptions) -> None:
     """Write the good rollouts of a run as examples (rejection sampling), or its merged weights.
 
-    With --to inspect, write its rollouts as a log that `inspect view` opens.
+    With --push, upload the adapter or the merged weights. With --to inspect, write the rollouts as
+    a log that `inspect view` opens.
     """
-    if not any((options.rollouts, options.weights, options.gguf, options.to)):
-        raise ConfigError(
-            "say what to export: --rollouts FILE.jsonl, --weights FOLDER, --gguf FILE.gguf or "
-            "--to inspect"
-        )
-    if options.weights is not None and options.weights.suffix == ".gguf":
-        raise ConfigError(
-            f"--weights {options.weights} names a folder of safetensors; for a GGUF file give "
-            f"--gguf {options.weights}"
-        )
-    if options.gguf is not None and options.dtype == "bfloat16":
-        raise ConfigError("--gguf takes --dtype float32 or float16")
-    if (options.to is None) != (options.log is None):
-        raise ConfigError("--to inspect and --log FILE.eval go together; give both or none")
+    _check(options)
     opened = RunFolder.open(options.run)
     rollouts = new_file(options.rollouts, "--rollouts")
     weights = new_file(options.weights, "--weights")
     gguf_file = new_file(options.gguf, "--gguf")
     log = new_file(options.log, "--log")
     split = None if options.split == "all" else options.split
-    if weights is not None or gguf_file is not None:
+    if weights is not None or gguf_file is not None or options.push is not None:
         finished_run(options.run)
+    if options.push is not None:
+        check_push(options.push)
     if rollouts is not None:
         _write_examples(
             opened,
@@ -173,10 +177,32 @@ def export(options: ExportOptions) -> None:
         )
     if weights is not None:
         write_weights(opened, weights, options.dtype)
+    if options.push is not None:
+        push(opened, weights, options.push, private=options.private)
     if gguf_file is not None:
         write_gguf_file(opened, gguf_file, options.dtype)
     if log is not None:
         _write_log(opened, log, split, options.step or [])
+
+
+def _check(options: ExportOptions) -> None:
+    """Raise ConfigError if the options do not say what to export, or exclude each other."""
+    if not any((options.rollouts, options.weights, options.gguf, options.push, options.to)):
+        raise ConfigError(
+            "say what to export: --rollouts FILE.jsonl, --weights FOLDER, --gguf FILE.gguf, "
+            "--push REPO or --to inspect"
+        )
+    if options.weights is not None and options.weights.suffix == ".gguf":
+        raise ConfigError(
+            f"--weights {options.weights} names a folder of safetensors; for a GGUF file give "
+            f"--gguf {options.weights}"
+        )
+    if options.gguf is not None and options.dtype == "bfloat16":
+        raise ConfigError("--gguf takes --dtype float32 or float16")
+    if options.private and options.push is None:
+        raise ConfigError("--private is for --push REPO; give both or none")
+    if (options.to is None) != (options.log is None):
+        raise ConfigError("--to inspect and --log FILE.eval go together; give both or none")
 
 
 def _write_log(opened: RunFolder, path: Path, split: str | None, steps: Collection[int]) -> None:
