@@ -588,6 +588,12 @@ class StopConfig(Section):
     reward: float | None = None
     """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
     mean reward over the last 10 steps."""
+    cut_off: Positive | None = None
+    """Stop after this many steps in a row in which every completion was cut off at
+    sampling.max_new_tokens."""
+    no_signal: Positive | None = None
+    """Stop after this many steps in a row in which no group had different rewards, so that nothing
+    was learned from them."""
 
 
 class AlarmConfig(Section):
