@@ -105,7 +105,7 @@ OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else
 class ModelConfig(Section):
     """Select the model to train and how its weights are loaded."""
 
-    name: Annotated[str, Harmless] = "smollm2-135m"
+    name: Annotated[str, Field(min_length=1), Harmless] = "smollm2-135m"
     """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
     kind: Literal["auto", "causal", "masked"] = "auto"
     """causal: continues a text; masked: fills all gaps of an input at once; auto: decided by the
