@@ -112,17 +112,27 @@ def _generated(name: str) -> str:
     return TABLES[name]() if name in TABLES else _table(*reference_rows(name))
 
 
-def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+_EXAMPLES = {"seeds": "4", "sweep": "optimizer.lr=1e-4,3e-4"}
+"""Values of options where a word will not do, as the tests read the table as commands."""
+
+
+def _leaf_commands(
+    command: Any, path: tuple[str, ...], option: str = ""
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the words and the command of each leaf; `option` is the one that chooses a variant."""
     if hasattr(command, "commands"):
         for name, child in command.commands.items():
             yield from _leaf_commands(child, (*path, name))
             for option in command.variants.get(name, {}):
-                yield from _leaf_commands(command.variant(name, option), (*path, name))
+                if " " not in option:  # else it takes an option of the command itself
+                    yield from _leaf_commands(command.variant(name, option), (*path, name), option)
         return
     command = command.load()
-    required = [parameter for parameter in command.params if parameter.required]
+    required = [
+        parameter for parameter in command.params if parameter.required or option in parameter.opts
+    ]
     words = [
-        name.upper() if kind == "argument" else f"{options[0]} {name.upper()}"
+        name.upper() if kind == "argument" else f"{options[0]} {_EXAMPLES.get(name, name.upper())}"
         for name, kind, options in (
             (str(parameter.name), parameter.param_type_name, parameter.opts)
             for parameter in required

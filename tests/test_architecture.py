@@ -78,11 +78,13 @@ PUBLIC_MODULES = {
     "grpo_core.cli.environment",  # of one environment: its options, opening it, printing tasks
     "grpo_core.cli.given",
     "grpo_core.cli.imports",
+    "grpo_core.cli.launching",  # processes of the command, and the signals that they get
     "grpo_core.cli.measuring",
     "grpo_core.cli.options",
     "grpo_core.cli.output",
     "grpo_core.cli.progress",
     "grpo_core.cli.rows",  # --data and --reward
+    "grpo_core.cli.run",  # its options, for what makes several runs
     "grpo_core.cli.run_config",
     "grpo_core.cli.summary_table",
     "grpo_core.extract",

@@ -27,7 +27,7 @@ from grpo_core.runs.older_turns import split_older_turns
 from grpo_core.runs.saved_rollouts import saved_rollout
 from grpo_core.runs.seal import FORMAT, DamagedError, check_format, read_sealed, seal
 from grpo_core.runs.shapes import is_attempt, is_task
-from grpo_core.runs.trust import Layer, checked_config
+from grpo_core.runs.trust import Layer, checked_config, remember
 from grpo_core.train.rollout.tasks import draw_number, epoch_order
 from grpo_core.train.run.resume import refuse_changed_environments
 
@@ -67,6 +67,7 @@ __all__ = [
     "read_sealed",
     "read_whole",
     "refuse_changed_environments",
+    "remember",
     "saved_rollout",
     "seal",
     "split_older_turns",

@@ -50,7 +50,8 @@ class CommandGroup:
     members: dict[str, CommandEntry | CommandGroup] = field(default_factory=dict)
     """The commands and groups, in the order in which the help lists them."""
     variants: dict[str, dict[str, CommandEntry]] = field(default_factory=dict)
-    """By the name of a command, the commands that take its place where an option is given."""
+    """By the name of a command, those that take its place where an option is given: by "--OPTION",
+    or by "--OPTION FILE" where the option has to name a folder with that file."""
 
 
 COMMANDS: Mapping[str, Mapping[str, CommandEntry]] = {
@@ -150,7 +151,8 @@ def _entry(first: PluginCommand, others: Sequence[PluginCommand]) -> CommandEntr
 
 def _add(root: CommandGroup, words: list[str], entry: CommandEntry) -> str:
     """Add a command to the tree, with the groups around it; return why not, "" if it was added."""
-    option = words.pop() if words[-1].startswith("--") else ""
+    named = next((index for index, word in enumerate(words) if word.startswith("--")), len(words))
+    option, words = " ".join(words[named:]), words[:named]
     group: CommandGroup | None = root
     for word in words[:-1]:
         member = group.members.get(word) if group else None

@@ -5,23 +5,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from pydantic import PydanticUserError, TypeAdapter
 
 from grpo_core.calls.printable import printable_json
-from grpo_core.cli.output import print_json, print_line, prints_to_stderr
+from grpo_core.cli.output import print_json, print_line, prints_to_stderr, remark
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import find_setting, flat
 from grpo_core.config.sizes import DEVICE_SETTINGS, OPTIONS
 from grpo_core.plugins.environments import environment_class
+from grpo_core.plugins.environments import settings_of as check_settings
 from grpo_core.plugins.explained import settings_of_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, did_you_mean
 from grpo_core.protocol.hookspecs import Kind
+from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
 
@@ -41,7 +43,8 @@ _KINDS: Mapping[str, Kind] = {
 """The kind of component that a section of a config names."""
 _PLUGIN_TABLE = re.compile(r"(judges\.[^.]+|sandbox|sampler|verify\.executor|endpoint)\.settings\.")
 Recipes = Annotated[
-    list[str] | None, typer.Option("--recipe", help="As for `grpo run`; may be repeated.")
+    list[str] | None,
+    typer.Option("--recipe", "--config", help="As for `grpo run`; may be repeated."),
 ]
 Envs = Annotated[list[str] | None, typer.Option("--env", help="As for `grpo run`.")]
 Settings = Annotated[
@@ -55,13 +58,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as config.json
 def show(
     env: Envs = None, recipe: Recipes = None, settings: Settings = None, as_json: AsJson = False
 ) -> None:
-    """Print every setting that `grpo run` would use, with the default if it differs."""
+    """Print every setting that `grpo run` would use, with the default if it differs.
+
+    Names and values of settings that `grpo run` refuses are refused here, too.
+    """
     names = env or (
         []
         if recipe or any(text.startswith(("environment", "mixture")) for text in settings or [])
         else [""]
     )
     config = read_config(names, recipe or [], {}, settings or [], asks=False)
+    if names != [""]:
+        _check_environments(config, names, recipe or [], settings or [])
     if as_json:
         print_json(config.model_dump(mode="json"))
         return
@@ -73,6 +81,31 @@ def show(
         if key in CHOSEN_LATER and value is None:
             note = f"  # {CHOSEN_LATER[key]}"
         print_line(f"{key} = {_to_json(value)}{note}", bold=changed)
+
+
+def _check_environments(
+    config: RunConfig, names: Sequence[str], recipes: Sequence[str], settings: Sequence[str]
+) -> None:
+    """Check the settings of the environments as a run does.
+
+    This runs their code, so a recipe of somebody else that names such code is shown unchecked. An
+    environment is made only where weights are set, as it alone knows its reward parts: others
+    would fetch their data only to be looked at.
+
+    Raises:
+        UserError: a run would be refused.
+    """
+    try:
+        read_config(names, recipes, {}, settings)
+    except ConfigError as error:
+        remark(f"not checked, as this would run code of the recipe: {error}")
+        return
+    host = PluginHost()
+    with prints_to_stderr():
+        for name, member in config.members().items():
+            check_settings(environment_class(host, name), name, member.env, prefix="env")
+        if any(member.weights for member in config.members().values()):
+            Sources.of(config, {}, host=host)
 
 
 @app.command(epilog="Example: grpo config explain kl.beta")

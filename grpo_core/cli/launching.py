@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -32,6 +32,10 @@ from grpo_core.calls.meeting_folder import VARIABLE, MeetingFolder, meeting_fold
 from grpo_core.cli.output import fail
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
+
+# -P: as in the console script, modules in the working directory are not found.
+GRPO = (sys.executable, "-P", "-c", "from grpo_core.cli import main; main()")
+"""The command `grpo` as this Python runs it."""
 
 _LAUNCHER = "GRPO_LAUNCHER"
 """The variable with the process id of the launcher, for its children alone."""
@@ -98,13 +102,66 @@ def launch(count: int, *, folder: Path | None, more: Sequence[str] = ()) -> NoRe
         typer.Exit: otherwise.
     """
     processes = _Processes(count, folder)
-    with processes.forwarding_signals(), meeting_folder(count) as meeting:
+    with (
+        forwarding_signals(lambda: [process.popen for process in processes.started]) as forwarded,
+        meeting_folder(count) as meeting,
+    ):
+        processes.forwarded = forwarded
         try:
             processes.start([*sys.argv[1:], *more], meeting)
             processes.wait()
         finally:
             processes.kill()
     processes.end()
+
+
+@dataclass(slots=True)
+class Forwarded:
+    """What a process that waits for others was sent."""
+
+    number: int = 0
+    """The number of the first signal; 0 for none."""
+
+
+@contextlib.contextmanager
+def forwarding_signals(
+    processes: Callable[[], Sequence[subprocess.Popen[bytes]]],
+) -> Iterator[Forwarded]:
+    """Send what this process is sent to the first of its processes during the block.
+
+    Ctrl-Z stops all of them with this one.
+
+    Args:
+        processes: returns those that run at that moment; each has a process group of its own.
+    """
+    forwarded = Forwarded()
+
+    def forward(number: int, _: object) -> None:
+        forwarded.number = forwarded.number or number
+        for process in processes()[:1]:
+            process.send_signal(number)
+
+    def suspend(number: int, _: object) -> None:
+        for process in processes():
+            process.send_signal(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for process in processes():
+            process.send_signal(signal.SIGCONT)
+
+    handlers: dict[signal.Signals, Any] = {
+        signal.SIGINT: forward,
+        signal.SIGTERM: forward,
+        signal.SIGTSTP: suspend,
+        signal.SIGTTOU: signal.SIG_IGN,  # the first process may write to the terminal
+    }
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        handlers[signal.SIGHUP] = forward
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield forwarded
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @dataclass(slots=True)
@@ -132,8 +189,8 @@ class _Processes:
     started: list[_Process] = field(default_factory=list)
     failed: tuple[int, int] | None = None
     """Rank and status of the process that ended the others."""
-    forwarded: int = 0
-    """The number of the first signal that this process got; 0 for none."""
+    forwarded: Forwarded = field(default_factory=Forwarded)
+    """What this process was sent."""
 
     def start(self, arguments: Sequence[str], meeting: MeetingFolder) -> None:
         """Start them all; they meet in a folder."""
@@ -147,8 +204,8 @@ class _Processes:
         shared.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // self.count)))
         for rank in range(self.count):
             self.started.append(_start(rank, arguments, shared))
-        if self.forwarded:  # it came before there was a process to send it to
-            self.started[0].popen.send_signal(self.forwarded)
+        if self.forwarded.number:  # it came before there was a process to send it to
+            self.started[0].popen.send_signal(self.forwarded.number)
 
     def wait(self) -> None:
         """Wait until all have ended, or until the others have to be killed because one failed."""
@@ -174,8 +231,9 @@ class _Processes:
     def end(self) -> NoReturn:
         """End this process as the first one has ended, or say which other one has failed."""
         status = self.started[0].popen.returncode
-        if self.forwarded and status == -self.forwarded:  # it came before it could be handled
-            raise typer.Exit(_STOPPED + self.forwarded)
+        number = self.forwarded.number
+        if number and status == -number:  # it came before it could be handled
+            raise typer.Exit(_STOPPED + number)
         # Where the first process has failed by itself, it has told the reason.
         if self.failed is None or (self.failed[1] > 0 and status > 0):
             raise typer.Exit(status)
@@ -199,42 +257,10 @@ class _Processes:
             parts.append(f"continue with --resume {self.folder} --processes {self.count}")
         fail("; ".join(parts), status=1)
 
-    @contextlib.contextmanager
-    def forwarding_signals(self) -> Iterator[None]:
-        """Send the first process what this one is sent; Ctrl-Z stops all of them with this one."""
-
-        def forward(number: int, _: object) -> None:
-            self.forwarded = self.forwarded or number
-            for process in self.started[:1]:
-                process.popen.send_signal(number)
-
-        def suspend(number: int, _: object) -> None:
-            for process in self.started:
-                process.popen.send_signal(signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            for process in self.started:
-                process.popen.send_signal(signal.SIGCONT)
-
-        handlers: dict[signal.Signals, Any] = {
-            signal.SIGINT: forward,
-            signal.SIGTERM: forward,
-            signal.SIGTSTP: suspend,
-            signal.SIGTTOU: signal.SIG_IGN,  # the first process may write to the terminal
-        }
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            handlers[signal.SIGHUP] = forward
-        previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
 
 def _start(rank: int, arguments: Sequence[str], shared: Mapping[str, str]) -> _Process:
     """Start one process; only the first has the terminal."""
-    # -P: as in the console script, modules in the working directory are not found.
-    command = [sys.executable, "-P", "-c", "from grpo_core.cli import main; main()", *arguments]
+    command = [*GRPO, *arguments]
     output = tempfile.TemporaryFile() if rank else None  # noqa: SIM115 - read when all have ended
     popen = subprocess.Popen(
         command,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any
 
 import typer.main
@@ -108,15 +109,30 @@ class LazyGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if not isinstance(command, LazyCommand):
             return name, command, rest
-        options = {word.partition("=")[0] for word in takewhile(lambda word: word != "--", rest)}
-        if chosen := sorted(options & self.variants.get(name or "", {}).keys()):
-            known = {word for parameter in command.load().params for word in parameter.opts}
-            if chosen[0] not in known:  # what a command has stays its own
-                command = self.variant(str(name), chosen[0])
-        return name, command.load(), rest
+        chosen = self._chosen_variant(name or "", command, rest)
+        return name, (self.variant(str(name), chosen) if chosen else command).load(), rest
+
+    def _chosen_variant(self, name: str, command: LazyCommand, words: list[str]) -> str:
+        """Return the key of the variant that takes the place of a command; "" for the command."""
+        values = _values_by_option(words)
+        for key in sorted(self.variants.get(name, {})):
+            option, _, file = key.partition(" ")
+            if option not in values:
+                continue
+            if file:
+                if os.path.lexists(os.path.join(values[option], file)):
+                    return key
+            elif option not in {word for item in command.load().params for word in item.opts}:
+                return key  # what a command has stays its own
+        return ""
 
     def variant(self, name: str, option: str) -> LazyCommand:
-        """Return the command that takes the place of another where an option is given."""
+        """Return the command that takes the place of another where an option is given.
+
+        Args:
+            name: the name of the other command.
+            option: the option, or the option and the name of a file, as in `variants`.
+        """
         entry = self.variants[name][option]
         path = f"{self._path} {name} {option}"
         return LazyCommand(name, entry, path=path, markup_mode=self.rich_markup_mode)
@@ -124,3 +140,13 @@ class LazyGroup(TyperGroup):
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option --help, which is False where it is not given."""
         return default_to_false(super().get_help_option(ctx))
+
+
+def _values_by_option(words: list[str]) -> dict[str, str]:
+    """Return the words that stand behind each option of a command line, or "" where none does."""
+    values = {}
+    for word, following in pairwise([*takewhile(lambda word: word != "--", words), ""]):
+        option, sign, value = word.partition("=")
+        if option.startswith("--"):
+            values[option] = value if sign else following
+    return values

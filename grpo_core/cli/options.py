@@ -96,7 +96,8 @@ Recipes = Annotated[
     list[str] | None,
     typer.Option(
         "--recipe",
-        help="Settings from a TOML file, a run's config.json or a plugin's recipe; "
+        "--config",
+        help="Settings from a TOML or YAML file, a run's config.json or a plugin's recipe; "
         "may be repeated.",
     ),
 ]

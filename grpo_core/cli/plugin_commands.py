@@ -3,7 +3,8 @@
 A package offers a command as an entry point of the group `grpo.commands`. Its name is what follows
 `grpo` on the command line, such as "env check"; its value is the module whose Typer `app` holds
 the command. A name that ends with an option, such as "eval --endpoint", takes the place of the
-command "eval" where that option is given.
+command "eval" where that option is given. One that ends with an option and a file, such as
+"run --resume series.json", does so where the option names a folder that holds such a file.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from grpo_core.config.modelcache import cache_folder
 GROUP = "grpo.commands"
 """The group of entry points."""
 
-_FORMAT = 1
-_WORDS = re.compile(r"[a-z0-9][a-z0-9-]{0,29}( [a-z0-9][a-z0-9-]{0,29}){0,3}( --[a-z0-9-]{1,30})?")
+_FORMAT = 2
+_WORDS = re.compile(
+    r"[a-z0-9][a-z0-9-]{0,29}( [a-z0-9][a-z0-9-]{0,29}){0,3}"
+    r"( --[a-z0-9-]{1,30}( [a-z0-9-]{1,30}\.json)?)?"
+)
 """The names that can be typed as words of a command line, and leave room for their help."""
 
 

@@ -12,8 +12,8 @@ from grpo_core.config.overrides import (
     full_name,
     nested,
     parse_setting,
-    read_recipe,
 )
+from grpo_core.config.recipe_files import SUFFIXES, read_recipe
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.documents import refuse_no_document
@@ -219,7 +219,7 @@ def environments(names: Sequence[str]) -> dict[str, Any]:
 def _read_recipe(name: str) -> tuple[dict[str, Any], Path | None]:
     """Return the settings of a recipe, and its file; None for a plugin's recipe, by its name."""
     path = Path(name)
-    if path.suffix in {".toml", ".json"} or path.is_file():
+    if path.suffix.lower() in SUFFIXES or path.is_file():
         refuse_no_document(path, "recipe")
         return read_recipe(path), path
     return dict(PluginHost().load("recipe", name)), None

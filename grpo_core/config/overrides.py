@@ -23,7 +23,6 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.meant import did_you_mean_setting
 from grpo_core.config.modelcache import ALIASES
 from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
-from grpo_core.config.user_files import user_text
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.rows import take_rows
 from grpo_core.protocol.errors import ConfigError, UserError
@@ -57,7 +56,7 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         ):
             # The k belonged to the estimator of an earlier layer.
             earlier_advantage.pop("k", None)
-        _merge(merged, normalized(layer))
+        merge(merged, normalized(layer))
     _make_judge_paths_absolute(merged)
     take_rows(merged)
     try:
@@ -192,11 +191,11 @@ def _absolute(name: str) -> Path:
         raise ConfigError(f"{name!r} is not a path: {error}") from None
 
 
-def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+def merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
     """Write the values of `layer` into `into`; merge a mapping with a mapping."""
     for key, value in layer.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
+            merge(into[key], value)
         else:
             into[key] = value
 
@@ -303,10 +302,15 @@ def split_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(
             f"--set needs key=value, for example --set optimizer.lr=1e-5; found {text!r}"
         )
+    return key, plain_value(value)
+
+
+def plain_value(text: str) -> Any:
+    """Return the TOML value that a text is (a number, true, a list), or else the text."""
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return key, value
+        return text
 
 
 def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,22 +332,3 @@ def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _split_key(key: str) -> list[str]:
     return [part.strip('"') for part in _KEY_PARTS.findall(key)]
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """Return the settings of a recipe file: TOML, or the config.json of a run.
-
-    Raises:
-        ConfigError: the file cannot be read, is not valid, or does not hold settings by name.
-    """
-    text = user_text(path, holds="a recipe (TOML, or the config.json of a run)")
-    try:
-        settings: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        file_format = "JSON" if path.suffix == ".json" else "TOML"
-        raise ConfigError(f"recipe {str(path)!r} is not valid {file_format}: {error}") from None
-    if not isinstance(settings, dict):
-        raise ConfigError(
-            f"recipe {str(path)!r} must hold settings by name; found a {type(settings).__name__}"
-        )
-    return settings

@@ -105,7 +105,7 @@ OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else
 class ModelConfig(Section):
     """Select the model to train and how its weights are loaded."""
 
-    name: Annotated[str, Harmless] = "smollm2-135m"
+    name: Annotated[str, Field(min_length=1), Harmless] = "smollm2-135m"
     """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
     kind: Literal["auto", "causal", "masked"] = "auto"
     """causal: continues a text; masked: fills all gaps of an input at once; auto: decided by the
@@ -588,6 +588,12 @@ class StopConfig(Section):
     reward: float | None = None
     """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
     mean reward over the last 10 steps."""
+    cut_off: Positive | None = None
+    """Stop after this many steps in a row in which every completion was cut off at
+    sampling.max_new_tokens."""
+    no_signal: Positive | None = None
+    """Stop after this many steps in a row in which no group had different rewards, so that nothing
+    was learned from them."""
 
 
 class AlarmConfig(Section):

@@ -44,9 +44,34 @@ def shown_config(*arguments: str) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("env.nonsense=3", "env.nonsense is not a setting of 'arithmetic'; it has env.shots"),
+        ("env.shots=many", "env.shots"),
+        ("weights.foo=1", "weights.foo does not name a reward part"),
+        ("model.name=", "setting 'model.name': string should have at least 1 character"),
+    ],
+)
+def test_what_a_run_refuses_is_not_shown(setting: str, message: str) -> None:
+    refused = grpo("config", "show", "--env", "arithmetic", "--set", setting)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert message in " ".join(refused.stderr.split())
+
+
+def test_a_recipe_with_code_of_somebody_else_is_shown_without_running_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "recipe.yaml").write_text(f"environment: {tmp_path}/mine.py:Mine\nenv: {{a: 1}}\n")
+    shown = grpo("config", "show", "--config", str(tmp_path / "recipe.yaml"))
+    assert shown.exit_code == 0
+    assert "mine.py:Mine" in shown.stdout
+    assert "imported" not in shown.output
+    assert "not checked, as this would run code of the recipe" in " ".join(shown.stderr.split())
+
+
 def test_several_environments_are_shown_as_a_mixture() -> None:
-    shown = shown_config("--env", "arithmetic", "--env", "dataset")
-    assert (shown["environment"], list(shown["mixture"])) == (None, ["arithmetic", "dataset"])
+    shown = shown_config("--env", "arithmetic", "--env", "parentheses")
+    assert (shown["environment"], list(shown["mixture"])) == (None, ["arithmetic", "parentheses"])
 
 
 def test_every_setting_is_explained() -> None:

@@ -1,13 +1,15 @@
 """Settings: merged from left to right, validated at the border, explained in one line."""
 
 import json
+import sys
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
 from grpo_core.config.config import RunConfig
-from grpo_core.config.overrides import build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.config.overrides import build_config, known_keys, nested, parse_setting
+from grpo_core.config.recipe_files import read_recipe
 from grpo_core.protocol.errors import ConfigError
 
 BASE = {"environment": "arithmetic"}
@@ -86,11 +88,66 @@ def test_every_setting_says_what_it_does():
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("r.toml", "[kl]\nbeta = 0.5\n"), ("r.json", '{"kl": {"beta": 0.5}}')]
+    ("name", "text"),
+    [
+        ("r.toml", "[kl]\nbeta = 0.5\n"),
+        ("r.json", '{"kl": {"beta": 0.5}}'),
+        ("r.yaml", "kl:\n  beta: 0.5\n"),
+        ("r.yml", "kl.beta: 0.5  # as after --set\n"),
+    ],
 )
-def test_recipes_are_toml_or_a_runs_config(tmp_path, name, text):
+def test_recipes_are_toml_or_yaml_or_a_runs_config(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert read_recipe(tmp_path / name) == {"kl": {"beta": 0.5}}
+
+
+def test_a_scalar_of_yaml_is_what_it_is_after_set(tmp_path):
+    """By the rules of YAML 1.1, 1e-4 would be a text, off and no would be false, and 1:30 a number."""
+    (tmp_path / "r.yaml").write_text(
+        "optimizer: {lr: 1e-4}\ntrainer.memory_check: off\nmixture:\n  env.py:A: {share: 2}\n"
+        "a: no\nb: 1:30\nc: '3'\nd: [true, ~, 0x10]\ne: |\n  two\n  lines\nf:\ntrainer.threads: 2\n"
+    )
+    assert read_recipe(tmp_path / "r.yaml") == {
+        "optimizer": {"lr": 1e-4},
+        "trainer": {"memory_check": "off", "threads": 2},
+        "mixture": {"env.py:A": {"share": 2}},
+        "a": "no",
+        "b": "1:30",
+        "c": "3",
+        "d": [True, None, 16],
+        "e": "two\nlines\n",
+        "f": None,
+    }
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read_recipe(tmp_path / "empty.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kl: {beta: 1\n", "is not valid YAML"),
+        ("kl: 1\nkl: 2\n", "the key 'kl' is there twice"),
+        ("kl: &x {beta: 1}\nloss: *x\n", "used twice by an alias"),
+        ("a: &x\n  b: *x\n", "used twice by an alias"),
+        ("? [a, b]\n: 1\n", "has to be the name of a setting"),
+        ("a: 1\n---\nb: 2\n", "is not valid YAML"),
+        ("- kl\n", "must hold settings by name; found a list"),
+        ("!!python/object/apply:os.abort []\n", "must hold settings by name"),
+        ("[" * 5000, "is not valid YAML"),
+    ],
+)
+def test_yaml_that_is_no_recipe_is_refused_by_one_line(tmp_path, text, message):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=message) as refused:
+        read_recipe(tmp_path / "r.yaml")
+    assert "\n" not in str(refused.value)
+
+
+def test_yaml_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "r.yaml").write_text("kl.beta: 1\n")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigError, match=r"pip install pyyaml .* or write the recipe as TOML"):
+        read_recipe(tmp_path / "r.yaml")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +196,7 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
     assert found.sft.data == str(tmp_path / "rows.jsonl")
     assert found.judges["default"].settings == {"model": str(tmp_path / "tiny")}
     assert found.judges["asked"].settings == {"model": "tiny"}
-    for name in ("smollm2-135m", "org/name@v1", "", "a" * 300):
+    for name in ("smollm2-135m", "org/name@v1", "a" * 300):
         assert build_config([BASE, {"model": {"name": name}}]).model.name == name
     with pytest.raises(ConfigError, match="'~nobody-at-all/model' is not a path"):
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])

@@ -105,6 +105,20 @@ def test_an_option_of_a_command_stays_its_own(site: Path) -> None:
     assert "imported" not in grpo("run", "--env", "no-such-environment").output
 
 
+def test_a_folder_with_a_certain_file_chooses_the_command_that_continues_it(
+    site: Path, tmp_path: Path
+) -> None:
+    source = command("run").replace("run: str", "resume: str = typer.Option()")
+    source = source.replace("run, often)", "resume, often)")
+    offer(site, "grpo-lists", {"run --resume list.json": "lists"}, lists=source)
+    folder = str(tmp_path)
+    assert "in run" not in grpo("run", "--resume", folder).output
+    (tmp_path / "list.json").write_text("{}")
+    for words in (["--resume", folder], [f"--resume={folder}"]):
+        assert f"in run {folder} 1" in grpo("run", *words).output
+    assert "in run" not in grpo("run", "--out", folder).output
+
+
 def test_a_name_that_two_packages_offer_belongs_to_neither(site: Path) -> None:
     offer(site, "grpo-a", {"count": "tally_a"}, tally_a=command("count"))
     offer(site, "grpo-b", {"count": "tally_b"}, tally_b=command("count"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError
-from grpo_core.config.overrides import read_recipe
+from grpo_core.config.recipe_files import read_recipe
 from grpo_core.config.user_files import user_lines, user_text, user_values
 from grpo_core.train.rollout.examples import read_examples
 from grpo_env_fillin.corpus import from_file

@@ -124,6 +124,51 @@ def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
     assert not (tmp_path / "run" / "checkpoints" / "best").exists()
 
 
+def step(number: int, **metrics: float) -> dict[str, float]:
+    return {"step": number, "kl": 0.0, "reward/mean": 0.0, **{name.replace("__", "/"): value for name, value in metrics.items()}}  # fmt: skip
+
+
+def test_steps_in_a_row_whose_completions_are_all_cut_off_end_a_run_that_asks_for_it():
+    rule, silent = stopping(stop={"cut_off": 3}), stopping()
+    shares = (1.0, 1.0, 0.99, 1.0, 1.0, 1.0)
+    *before, reason = [rule.look(step(i, completion_length__clipped=share)) for i, share in enumerate(shares)]  # fmt: skip
+    assert before == [None] * 5
+    assert reason == (
+        "every completion was cut off in 3 steps in a row, and stop.cut_off=3; allow longer ones "
+        "(--max-new-tokens), or ask for shorter answers"
+    )
+    assert not any(silent.look(step(i, completion_length__clipped=1.0)) for i in range(200))
+
+
+@pytest.mark.parametrize(
+    ("pass_rate", "advice"),
+    [(0.0, "right answers first"), (0.5, "--group-size"), (1.0, "either it is solved")],
+)
+def test_steps_in_a_row_without_a_signal_end_a_run_that_asks_for_it(pass_rate, advice):
+    rule = stopping(stop={"no_signal": 2})
+    mixed = ({"groups__mixed": share, "advantage__std": 0.0} for share in (0, 0.1, 0, 0))
+    *before, reason = [rule.look(step(i, pass_rate=pass_rate, **more)) for i, more in enumerate(mixed)]  # fmt: skip
+    assert before == [None] * 3
+    assert "no group had different rewards in 2 steps in a row, and stop.no_signal=2" in reason
+    assert advice in reason
+    # What the trainer adds to rewards may differ, and teaches; a step that nobody judged says nothing.
+    assert not any(rule.look(step(i, groups__mixed=0, advantage__std=0.3)) for i in range(5))
+    unjudged = {"step": 9, "groups/mixed": None, "completion_length/clipped": None}
+    assert not any(rule.look(unjudged) for _ in range(5))
+
+
+@pytest.mark.slow
+def test_a_run_without_a_signal_is_finished_and_says_why(settings, tmp_path):
+    heard, even = Heard(), Growing()
+    even.by = 0.0
+    more = {"steps": 9, "stop": {"no_signal": 3}}
+    trainer = Trainer(build_config([settings, more]), even, folder=tmp_path / "run", observer=heard)
+    trainer.run()
+    assert trainer.done == 3
+    assert trainer.folder.finished
+    assert heard.about("stop.no_signal=3")
+
+
 def test_patience_counts_evaluations_that_are_no_better():
     rule = stopping(stop={"patience": 2}, eval={"every": 5})
     rewards = (0.1, 0.3, 0.3, 0.4, 0.2)

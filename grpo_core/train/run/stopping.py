@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.figures.signal import advice_where_solved, advice_without_success
 from grpo_core.protocol.events import EvaluationEnded, Event, Response, StepEnded
 from grpo_core.protocol.ties import exceeds, reaches
 from grpo_core.runs.lines import Kind, kind_of
@@ -37,11 +38,14 @@ class Stopping:
 
     def __init__(self, config: RunConfig) -> None:
         self._stop = config.stop
+        self._environment, self._model = config.environment or "ENV", config.model.name
         self._evaluates = bool(config.eval.every and config.eval.tasks)
         self._kl: deque[float] = deque(maxlen=KL_STEPS)
         self._gap: deque[float] = deque(maxlen=GAP_STEPS)
         self._reward: deque[float] = deque(maxlen=REWARD_STEPS)
         self._evaluations_without_gain = 0
+        self._cut_off_steps = self._equal_steps = 0
+        """Steps in a row until now in which all completions were cut off, or no group differed."""
         self.best: Best | None = None
 
     def on(self, event: Event) -> Response | None:
@@ -85,8 +89,43 @@ class Stopping:
                 f"stop.max_logprob_gap={self._stop.max_logprob_gap:g}"
             )
         if not self._evaluates and len(self._reward) == REWARD_STEPS:
-            return self._reached(fmean(self._reward), f"mean over {REWARD_STEPS} steps")
+            reached = self._reached(fmean(self._reward), f"mean over {REWARD_STEPS} steps")
+            if reached:
+                return reached
+        return self._hopeless(line)
+
+    def _hopeless(self, line: Mapping[str, Any]) -> str | None:
+        """Return the reason to stop if too many steps in a row could teach nothing."""
+        is_cut_off = line.get("completion_length/clipped") == 1
+        self._cut_off_steps = self._cut_off_steps + 1 if is_cut_off else 0
+        # The trainer may add to rewards what differs, such as a penalty for length.
+        is_equal = line.get("groups/mixed") == 0 and not _number(line.get("advantage/std")) > 0
+        self._equal_steps = self._equal_steps + 1 if is_equal else 0
+        if self._stop.cut_off is not None and self._cut_off_steps >= self._stop.cut_off:
+            return (
+                f"every completion was cut off in {self._cut_off_steps} steps in a row, and "
+                f"stop.cut_off={self._stop.cut_off}; allow longer ones (--max-new-tokens), or ask "
+                "for shorter answers"
+            )
+        if self._stop.no_signal is not None and self._equal_steps >= self._stop.no_signal:
+            return (
+                f"no group had different rewards in {self._equal_steps} steps in a row, and "
+                f"stop.no_signal={self._stop.no_signal}; {self._advice(line)}"
+            )
         return None
+
+    def _advice(self, line: Mapping[str, Any]) -> str:
+        """Return what to do where rewards did not differ within any group."""
+        environment, pass_rate = self._environment, _number(line.get("pass_rate"))
+        if pass_rate == 1:
+            return advice_where_solved(environment)
+        if pass_rate > 0:
+            return (
+                "attempts at a prompt are all right or all wrong: try more of them (--group-size), "
+                "or prompts of medium difficulty"
+            )
+        clipped = _number(line.get("completion_length/clipped"))
+        return advice_without_success(environment, model=self._model, clipped=clipped)
 
     def _evaluated(self, step: int, reward: float) -> str | None:
         """Return the reason to stop that an evaluation gives.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,10 +10,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from grpo_core import TaskKey
+from grpo_core import ConfigError, TaskKey
 from grpo_core.api.calls import PrintableConsole, printable
 from grpo_core.cli.output import print_json, print_line, remark
+from grpo_report.commands.means import means_json, print_means, refuse_without_values
 from grpo_report.comparison import Comparison, Difference, Evaluation, compare, read_evaluation
+from grpo_report.over_runs import grouped, read_result, run_folders, runs_in
 
 app = typer.Typer()
 _SHOWN_CHARS = 100
@@ -20,39 +23,73 @@ _SHOWN_CHARS = 100
 
 @app.command("compare", epilog="Example: grpo compare runs/first runs/second")
 def compare_runs(
-    a: Annotated[
-        Path,
+    runs: Annotated[
+        list[Path],
         typer.Argument(
-            help="A run folder, a folder of `grpo eval --endpoint`, or a file of "
-            "`grpo eval --attempts`.",
-            metavar="A",
+            help="Run folders, folders of runs as of `grpo run --seeds`; or two that may also be "
+            "folders of `grpo eval --endpoint` or files of `grpo eval --attempts`.",
+            metavar="RUN...",
+            show_default=False,
         ),
     ],
-    b: Annotated[Path, typer.Argument(help="The other one.", metavar="B")],
     step: Annotated[
         int | None,
         typer.Option(
             "--step",
-            help="Of runs: the evaluation after this step. \\[default: the last one]",
+            help="Of two runs: the evaluation after this step. \\[default: the last one]",
             show_default=False,
         ),
     ] = None,
     flips: Annotated[
-        int, typer.Option("--flips", min=0, help="Tasks that are listed in each direction.")
+        int,
+        typer.Option(
+            "--flips", min=0, help="Of two runs: tasks that are listed in each direction."
+        ),
     ] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Compare two runs or evaluations on the same held-out tasks, B against A.
+    """Compare two runs on the same held-out tasks, or any number of runs by means over seeds.
 
-    Differences are paired by task, with a 95 % interval and the p-value of a sign-flip test.
-    Attempts that could not be judged are left out and counted. What a run gained over itself shows
-    `grpo eval --recorded`.
+    Of two, differences are paired by task, with a 95 % interval and the p-value of a sign-flip
+    test. Attempts that could not be judged are left out and counted. What a run gained over itself
+    shows `grpo eval --recorded`. Of several, or of a folder of runs, those that differ in their
+    seed alone are averaged, with the 95 % interval of Student's t over runs.
     """
-    first, second = (read_evaluation(path, step) for path in (a, b))
+    if len(runs) != 2 or any(map(runs_in, runs)):
+        _compare_means(runs, step, as_json=as_json)
+        return
+    first, second = (read_evaluation(path, step) for path in runs)
     comparison = compare(first, second)
     if as_json:
         print_json(_json(first, second, comparison))
         return
+    _print_pair(first, second, comparison, flips)
+
+
+def _compare_means(paths: Sequence[Path], step: int | None, *, as_json: bool) -> None:
+    """Print the means of several runs.
+
+    Raises:
+        ConfigError: there is only one run, or none that was evaluated.
+    """
+    if step is not None:
+        raise ConfigError("--step is for a comparison of two runs; remove it")
+    folders = run_folders(paths)
+    if len(folders) < 2 and not runs_in(paths[0]):
+        raise ConfigError(
+            f"{paths[0]} is one run, and a comparison needs two or more, or a folder of runs; what "
+            f"it gained over itself shows grpo eval --run {paths[0]} --recorded"
+        )
+    groups = grouped([read_result(folder) for folder in folders])
+    refuse_without_values(groups)
+    if as_json:
+        print_json({"groups": means_json(groups)})
+    else:
+        print_means(groups)
+
+
+def _print_pair(first: Evaluation, second: Evaluation, comparison: Comparison, flips: int) -> None:
+    """Print the differences of two evaluations, and the tasks that differ most."""
     table = Table("", "A", "B", "B - A", "95 % interval", "p", title_justify="left")
     for name, difference in (
         ("reward", comparison.reward),

@@ -13,14 +13,17 @@ from rich.progress import DownloadColumn
 from grpo_core import ConfigError
 from grpo_core.cli.output import print_line, remark
 from grpo_core.cli.progress import progress_bar
+from grpo_report.commands.means import print_means
 from grpo_report.html.opened import OpenRun, names_of
 from grpo_report.html.single import write_single_file
+from grpo_report.over_runs import grouped, read_result, run_folders, runs_in
 
 app = typer.Typer()
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        help="Run folders, finished or not; the first one is what others are compared with.",
+        help="Run folders, finished or not, or a folder of runs; the first one is what others are "
+        "compared with.",
         metavar="RUN...",
         readable=False,
         show_default=False,
@@ -42,9 +45,15 @@ def report(
 ) -> None:
     """Write curves, groups, forensics and settings of runs as one HTML file, to be opened offline.
 
-    The file holds all rollouts, or, where it would exceed 20 MB, a random sample, and says so.
+    The file holds all rollouts, or, where it would exceed 20 MB, a random sample, and says so. Of a
+    folder of runs, as `grpo run --seeds` makes, the means over seeds are printed, too.
     """
     path = runs[0] / "report.html" if out is None else out
+    if any(map(runs_in, runs)):
+        runs = run_folders(runs)
+        groups = grouped([read_result(folder) for folder in runs])
+        if any(group.scored for group in groups):
+            print_means(groups)
     with opened(runs) as open_runs:
         try:
             size = write_single_file(path, open_runs)

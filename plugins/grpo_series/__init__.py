@@ -1,0 +1,1 @@
+"""Train one run for each seed and each value of a sweep, one after the other."""
