@@ -1,27 +1,33 @@
 """Models as people have them: templates in files and by names, without a system role, with opened thoughts; what lacks is named before the first step."""
 
 import json
+import os
 import re
+import string
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from grpo_core import ConfigError, Message, Task, TaskKey, Trainer
+from grpo_core import ConfigError, Message, Task, TaskKey, Trainer, UserError
 from grpo_core.config.chat_templates import TEMPLATES
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.engine.models import chat
 from grpo_core.engine.models.chat import ChatFrame
 from grpo_core.engine.models.source import ModelSource
 from grpo_core.engine.models.templates import end_of_turn_id, set_template
+from grpo_core.engine.policy.choose import load_policy
+from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.runs.trust import Layer, checked_config
 from grpo_report.html.opened import OpenRun
 
 from .letters import Letters
 from .runs import Heard, small_settings
 from .test_unasked import REFUSES_SYSTEM
-from .tiny import CHAT_TEMPLATE, END, save_tiny, tiny_tokenizer
+from .tiny import CHAT_TEMPLATE, END, save_tiny, tiny_model, tiny_tokenizer
 
 DROPS_SYSTEM = CHAT_TEMPLATE.replace("messages %}", "messages if message['role'] != 'system' %}")
 THINKS = CHAT_TEMPLATE.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
@@ -171,11 +177,15 @@ Change = Callable[[Path], object]
 
 
 def edit(name: str, **values: Any) -> Change:
-    """Change values in a JSON file of a model; None removes one."""
+    """Change values in a JSON file of a model; None removes one, and "none" becomes null."""
 
     def change(folder: Path) -> None:
         content = json.loads((folder / name).read_text()) | values
-        kept = {key: value for key, value in content.items() if value is not None}
+        kept = {
+            key: None if value == "none" else value
+            for key, value in content.items()
+            if value is not None
+        }
         (folder / name).write_text(json.dumps(kept))
 
     return change
@@ -183,6 +193,23 @@ def edit(name: str, **values: Any) -> Change:
 
 def templated(text: str) -> Change:
     return lambda folder: (folder / "chat_template.jinja").write_text(text)
+
+
+NO_END = (
+    edit("config.json", eos_token_id="none"),
+    edit("generation_config.json", eos_token_id=None),
+    edit("tokenizer_config.json", eos_token=None),
+    templated(CHAT_TEMPLATE.replace("<|im_end|>", "")),
+)
+"""What removes every end token of a tiny model; null in config.json, as Llama's default is one."""
+
+
+def with_more_tokens(folder: Path, *, special: bool) -> None:
+    """Give a model a tokenizer with more tokens than its embedding has rows."""
+    tokenizer = tiny_tokenizer() if special else tiny_tokenizer(string.printable + "\u00e4")
+    if special:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer.save_pretrained(folder)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +234,27 @@ def templated(text: str) -> Change:
             id="an opened thought",
         ),
         pytest.param(
+            lambda folder: [change(folder) for change in NO_END],
+            {},
+            "",
+            r"^neither the tokenizer nor the config of .*tiny' has an end token, so every completion",
+            id="no end token",
+        ),
+        pytest.param(
+            lambda folder: [change(folder) for change in NO_END],
+            {"sampling.stop": "x"},
+            "",
+            "",
+            id="a stop string instead",
+        ),
+        pytest.param(
+            lambda folder: with_more_tokens(folder, special=True),
+            {},
+            "",
+            r"^1 added tokens of the tokenizer have no row in the model's embedding \('<image>'",
+            id="an added token without a row",
+        ),
+        pytest.param(
             templated(THINKS),
             {"sampling.max_new_tokens": 256, "model.thought_tags": ["<x>", "</x>"]},
             "",
@@ -224,9 +272,89 @@ def test_a_run_says_before_its_first_step_what_the_model_reads(
     assert len(heard.about("the first prompt, as the model reads it")) == 1
     for pattern, texts, others in (
         (said, heard.said, ("takes no system", "begin as thoughts")),
-        (warned, heard.warnings, ("new tokens rarely", "no end token")),
+        (warned, heard.warnings, ("new tokens rarely", "has an end token", "have no row")),
     ):
         if pattern:
             assert len([text for text in texts if re.search(pattern, text)]) == 1, texts
         else:
             assert not [text for text in texts if any(words in text for words in others)]
+
+
+# What is refused
+
+
+def only(*kept: str) -> Change:
+    """Remove all other files."""
+    return lambda folder: [p.unlink() for p in folder.iterdir() if p.name not in kept]
+
+
+def cut_off(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    os.truncate(path, path.stat().st_size - 5_000)
+
+
+def of_another_model(folder: Path) -> None:
+    tiny_model(dtype=torch.float32, vocab=60).save_pretrained(folder)
+
+
+WEIGHTS = ("config.json", "generation_config.json", "model.safetensors")
+REFUSED: dict[str, tuple[Change, dict[str, Any], str]] = {
+    "cut off weights": (
+        cut_off,
+        {},
+        r"tiny/model\.safetensors is cut off: its header lists 87,680 bytes of weights, and the",
+    ),
+    "no tokenizer": (only(*WEIGHTS), {}, r"tiny' has no tokenizer: .* has no tokenizer\.json and"),
+    "the settings of a tokenizer alone": (
+        only(*WEIGHTS, "tokenizer_config.json"),
+        {"model.chat_template": CHAT_TEMPLATE},
+        r"tiny' has no tokenizer: ",
+    ),
+    "a tokenizer of a larger model": (
+        of_another_model,
+        {},
+        r"has 104 tokens, and the model's embedding has 60 rows, so 44 tokens have no weights",
+    ),
+    "one token too many": (
+        lambda folder: with_more_tokens(folder, special=False),
+        {},
+        r"embedding has 104 rows, so 1 tokens have no weights \('\u00e4' is one\); take the tok",
+    ),
+    "an unknown target": (
+        lambda folder: None,
+        {"lora.targets": "q_proj,v_prj"},
+        r"lora.targets names 'v_prj', .* did you mean 'v_proj'\?; its linear layers: down_proj, ",
+    ),
+    "unknown targets alone": (
+        lambda folder: None,
+        {"lora.targets": "foo"},
+        r"lora.targets names 'foo', and the model has no module of that name; its linear layers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_trained_is_refused_in_one_line_with_the_cause(tmp_path, name):
+    change, more, message = REFUSED[name]
+    model = save_tiny(tmp_path / "tiny")
+    change(model)
+    with pytest.raises(UserError, match=message) as error:
+        load_policy(build_config([small_settings(model), nested(more)]), need_reference=False)
+    assert "\n" not in str(error.value)
+
+
+def test_without_peft_the_extra_is_named(tmp_path, monkeypatch):
+    config = build_config([small_settings(save_tiny(tmp_path / "tiny"))])
+    monkeypatch.setitem(sys.modules, "peft", None)
+    message = r"needs the extra 'train' \('peft' is not installed\): pip install 'grpo-core\[train"
+    with pytest.raises(MissingExtraError, match=message):
+        load_policy(config, need_reference=False)
+
+
+def test_targets_may_be_whole_paths(tmp_path):
+    path = "model.layers.0.self_attn.q_proj"
+    settings = [small_settings(save_tiny(tmp_path / "tiny")), {"lora": {"targets": [path]}}]
+    policy = load_policy(build_config(settings), need_reference=False)
+    assert {name.split(".lora_")[0] for name, _ in policy.trainable()} == {
+        f"base_model.model.{path}"
+    }
