@@ -250,11 +250,17 @@ def safetensors_header(path: Path) -> Stored:
         header = json.loads(data)
         header.pop("__metadata__", None)
         tensors = {name: _elements(entry) for name, entry in header.items()}
+        listed = max((entry["data_offsets"][1] for entry in header.values()), default=0)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} has a damaged header ({type(error).__name__}: {error!s:.200}); "
             "get the file again"
         ) from error
+    if (held := file_bytes - 8 - length) != listed:
+        raise UserError(
+            f"{path} {'is cut off' if held < listed else 'is damaged'}: its header lists "
+            f"{listed:,} bytes of weights, and the file holds {held:,}; get the file again"
+        )
     largest = max(tensors, key=lambda name: tensors[name], default="")
     return Stored(
         sum(tensors.values()), file_bytes, tensors.get(largest, 0), largest, frozenset(tensors)

@@ -19,6 +19,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from grpo_core.config.chat_templates import absolute_template, read_template
 from grpo_core.config.config import RunConfig
 from grpo_core.config.meant import did_you_mean_setting
 from grpo_core.config.modelcache import ALIASES
@@ -59,6 +60,7 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         merge(merged, normalized(layer))
     _make_judge_paths_absolute(merged)
     take_rows(merged)
+    read_template(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -111,12 +113,13 @@ def _sets_estimator_without_k(advantage: object) -> bool:
 def _with_absolute_paths(layer: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy in which files are given by absolute paths.
 
-    This covers environments, sandboxes, models and examples. With absolute paths a run can be
-    continued from any folder.
+    This covers environments, sandboxes, models, chat templates and examples. With absolute paths a
+    run can be continued from any folder.
     """
     result: dict[str, Any] = _deep_copy(layer)
     for values, setting, make_absolute in (
         (result.get("model"), "name", _absolute_if_exists),
+        (result.get("model"), "chat_template", absolute_template),
         (result.get("sft"), "data", _absolute_if_exists),
         (result.get("sandbox"), "name", full_name),
         (result, "environment", full_name),

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from grpo_core.config.chat_templates import check_template
-from grpo_core.protocol.consent import Harmless, Names, NeedsConsent, SettingsOf
+from grpo_core.protocol.consent import Harmless, Names, NamesFile, NeedsConsent, SettingsOf
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.tool_calls import ToolFormat
 
@@ -125,10 +125,12 @@ class ModelConfig(Section):
     """Run the Python code that comes with the model."""
     revision: Annotated[str | None, Harmless] = None
     """Branch, tag or commit of a hub id; equivalent to @revision after its name."""
-    chat_template: Annotated[str | None, AfterValidator(check_template), Harmless] = None
-    """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's.
-    chatml-tools: write chats with tools as ChatML with the calls of Hermes, and others as the
-    tokenizer's template does; smollm2-135m takes it by itself."""
+    chat_template: Annotated[str | None, AfterValidator(check_template), NamesFile] = None
+    """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's: a file
+    with one, which is read at once; its text; or a name. chatml, llama3: the turns of these models;
+    plain: "User: ..." and "Assistant:", for base models; chatml-tools: write chats with tools as
+    ChatML with the calls of Hermes, and others as the tokenizer's template does; smollm2-135m takes
+    it by itself."""
     chat_template_args: Annotated[dict[str, Any], Harmless] = Field(default_factory=dict)
     """Additional arguments of the chat template, such as enable_thinking=false."""
     tool_format: Literal["auto"] | ToolFormat = "auto"
@@ -139,7 +141,12 @@ class ModelConfig(Section):
     """The texts that open and close the model's thoughts; an empty list: nothing counts as
     thoughts. Unset: those that its chat template shows, else <think> and </think>."""
     system_prompt: Annotated[str | None, Harmless] = None
-    """System message of every chat prompt; it replaces the environment's system message."""
+    """System message of every chat prompt; it replaces the environment's system message. An empty
+    text removes that; unset: the environment's is kept."""
+    system_role: Literal["auto", "keep", "fold"] = "auto"
+    """How a system message is given to the chat template. keep: as a message of its own; fold: at
+    the beginning of the first user message; auto: folded where the template refuses a system
+    message or leaves it out."""
 
 
 class SamplingConfig(Section):

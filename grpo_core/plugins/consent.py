@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -26,7 +27,7 @@ from grpo_core.plugins.declared import (
     without_marks,
 )
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.consent import Harmless, Names, NeedsConsent, SettingsOf
+from grpo_core.protocol.consent import Harmless, Names, NamesFile, NeedsConsent, SettingsOf
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.spec import names_file
@@ -110,6 +111,10 @@ class _Search:
                 return
             if isinstance(mark, Names):
                 yield from (risk for risk in _everything(value, path) if names_file(risk.value))
+                return
+            if isinstance(mark, NamesFile):
+                if isinstance(value, str) and os.path.isabs(value) and os.path.exists(value):
+                    yield Risk(path, value)
                 return
             if isinstance(mark, SettingsOf) and isinstance(value, Mapping):
                 yield from self._settings(mark, value, path, beside)

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from grpo_core.protocol.consent import Harmless, Names, NeedsConsent, SettingsOf
+from grpo_core.protocol.consent import Harmless, Names, NamesFile, NeedsConsent, SettingsOf
 
 SCALARS = (bool, int, float, type(None))
 """The types of JSON that hold no text."""
 NO_DEFAULT = object()
 """Stands for the default of a setting that has none."""
-_MARKS = (Harmless, NeedsConsent, Names, SettingsOf)
+_MARKS = (Harmless, NeedsConsent, Names, NamesFile, SettingsOf)
 
 
 def fields(section_class: type) -> dict[str, tuple[Any, Any]]:

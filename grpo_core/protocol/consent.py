@@ -37,6 +37,11 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
+class NamesFile:
+    """Mark a text that is harmless unless it is the absolute path of a file, which is read."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsOf:
     """Mark the table of a component's settings, which the component's own Config describes."""
 

@@ -112,6 +112,7 @@ def _check_consent(layers: Sequence[Layer], merged: Mapping[str, Any], *, trust:
     """
     files = [layer for layer in layers if layer.file is not None]
     plain_layers = [(layer, normalized(layer.settings)) for layer in layers]
+    merged = _as_named(merged, [plain for _, plain in plain_layers])
     by_giver: dict[int, list[Risk]] = {}
     for risk in _risks(merged) if files else ():
         givers = [layer for layer, plain in plain_layers if _gives(plain, risk)]
@@ -218,6 +219,18 @@ def _without(merged: Mapping[str, Any], given: Collection[str]) -> dict[str, Any
         also = [name for name in result["eval"]["also"] if name not in given]
         result["eval"] = {**result["eval"], "also": also}
     return result
+
+
+def _as_named(merged: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return settings with the file of a chat template in place of the text read from it."""
+    named = [
+        layer["model"]["chat_template"]
+        for layer in layers
+        if isinstance(layer.get("model"), Mapping) and "chat_template" in layer["model"]
+    ]
+    if not named or "model" not in merged:
+        return merged
+    return {**merged, "model": {**merged["model"], "chat_template": named[-1]}}
 
 
 def _gives(layer: Mapping[str, Any], risk: Risk) -> bool:

@@ -275,10 +275,10 @@ def test_a_template_with_a_name_writes_chats_without_tools_as_before(brought_by:
 def test_a_name_of_a_template_has_to_be_right_and_fit_the_tokenizer() -> None:
     for wrong, hint in (
         ("chatml-tool", "did you mean 'chatml-tools'?"),
-        ("my.jinja", "$(cat FILE)"),
+        ("my.jinja", "names: chatml, chatml-tools, llama3, plain"),
     ):
         with pytest.raises(
-            ConfigError, match="neither a Jinja template nor the name of one"
+            ConfigError, match="neither a Jinja template, nor a file, nor the name"
         ) as error:
             build_config([{"model": {"chat_template": wrong}}])
         assert hint in str(error.value)

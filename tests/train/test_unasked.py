@@ -272,7 +272,7 @@ def test_a_run_without_such_tasks_says_and_logs_nothing_of_them(settings, tmp_pa
 def test_a_row_that_the_chat_template_refuses_is_left_out_like_one_that_is_too_long(
     settings, tmp_path
 ):
-    more = {"model.chat_template": REFUSES_SYSTEM, "steps": 3}
+    more = {"model.system_role": "keep", "model.chat_template": REFUSES_SYSTEM, "steps": 3}
     heard = heard_of_a_step(settings, long_rows.Odd(), tmp_path / "run", **more)
     (said,) = heard.about("training tasks")
     assert "1 of 12 training tasks of 'rows' cannot be asked" in said
@@ -282,7 +282,12 @@ def test_a_row_that_the_chat_template_refuses_is_left_out_like_one_that_is_too_l
 
 
 def test_sft_leaves_out_a_reference_whose_prompt_the_template_refuses(settings, tmp_path):
-    more = {"model.chat_template": REFUSES_SYSTEM, "method": "sft", "sft.batch_size": 12}
+    more = {
+        "model.system_role": "keep",
+        "model.chat_template": REFUSES_SYSTEM,
+        "method": "sft",
+        "sft.batch_size": 12,
+    }
     heard = heard_of_a_step(settings, long_rows.Odd(), tmp_path / "run", **more)
     assert heard.about("step 1: 1 of 12 examples are left out (reported once): the model's chat")
 

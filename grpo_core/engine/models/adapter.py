@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from grpo_core.config.settings import LoraConfig
-from grpo_core.engine.models.adapter_files import check_adapter
+from grpo_core.engine.models.adapter_files import check_adapter, import_peft
 from grpo_core.engine.models.base import base_of
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.quiet import quiet_loading
 from grpo_core.engine.models.reference import ADAPTER
 from grpo_core.engine.models.source import ModelSource
 from grpo_core.engine.models.swapped import swapped
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, did_you_mean
 
 ALL_LINEAR = ("all-linear",)
 
@@ -37,9 +37,7 @@ def add_adapter(
     Raises:
         ConfigError: `lora.targets` does not fit the model.
     """
-    with quiet_loading():
-        import peft
-
+    peft = import_peft()
     lora = peft.LoraConfig(
         r=config.r,
         lora_alpha=config.alpha,
@@ -50,6 +48,7 @@ def add_adapter(
     )
     if source.adapter_path is not None:
         return _continue_adapter(base, config, source)
+    _check_targets(base, config.targets)
     try:
         with quiet_loading():
             return peft.get_peft_model(base, lora)
@@ -59,10 +58,31 @@ def add_adapter(
         ) from None
 
 
+def _check_targets(base: Any, targets: Sequence[str]) -> None:
+    """Raise ConfigError if a name among several selects no module, which peft would ignore.
+
+    Of names that all select nothing the first is told.
+    """
+    if tuple(targets) == ALL_LINEAR:
+        return
+    names = [name for name, _ in base.named_modules() if name]
+    linear = {
+        _last_part(name)
+        for name, module in base.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not base.get_output_embeddings()
+    }
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            raise ConfigError(
+                f"lora.targets names {target!r}, and the model has no module of that name"
+                f"{did_you_mean(target, linear).removesuffix('.')}; its linear layers: "
+                f"{', '.join(sorted(linear)) or 'none'} (all-linear takes all of them)"
+            )
+
+
 def _continue_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
     """Return `base` with the adapter that the source brings, and a frozen copy of it."""
-    import peft
-
+    peft = import_peft()
     path = str(source.adapter_path)
     check_adapter(base, Path(path), source.name)
     with loading_errors(source.name, "loaded with its adapter"), quiet_loading():

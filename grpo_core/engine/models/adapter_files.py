@@ -14,7 +14,7 @@ from grpo_core.engine.models import guarded
 from grpo_core.engine.models.guarded import TrialError
 from grpo_core.engine.models.loading import loading_errors
 from grpo_core.engine.models.quiet import quiet_loading
-from grpo_core.protocol.errors import UserError
+from grpo_core.protocol.errors import MissingExtraError, UserError
 
 ADAPTER = "adapter_config.json"
 KINDS = frozenset(
@@ -36,6 +36,22 @@ _PARTS = ("modules_to_save", "layers_pattern", "rank_pattern", "alpha_pattern", 
 _SLACK_BYTES = 2**26
 
 
+def import_peft() -> Any:
+    """Return the package peft.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        with quiet_loading():
+            import peft
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "an adapter (lora.enabled=true)", "train", package="peft"
+        ) from error
+    return peft
+
+
 def load_adapter(model: Any, folder: str | Path, name: str, **arguments: Any) -> Any:
     """Return `model` with the adapter in a folder on top.
 
@@ -49,9 +65,8 @@ def load_adapter(model: Any, folder: str | Path, name: str, **arguments: Any) ->
         UserError: the adapter cannot be loaded.
     """
     check_adapter(model, Path(folder), name)
+    peft = import_peft()
     with loading_errors(name, "loaded with its adapter"), quiet_loading():
-        import peft
-
         return peft.PeftModel.from_pretrained(model, folder, **arguments)
 
 

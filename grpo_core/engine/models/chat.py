@@ -11,6 +11,12 @@ from typing import Any
 
 from grpo_core.engine.models.guarded import TrialError
 from grpo_core.engine.models.pieces import decode, encode_after, tokenizer_errors
+from grpo_core.engine.models.system_role import (
+    SystemRole,
+    folded_system,
+    folds_system,
+    replaced_system,
+)
 from grpo_core.engine.models.templates import template_of, write_chat
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
@@ -41,7 +47,7 @@ class ChatFrame:
     """Holds what a chat template is given besides the messages."""
 
     system_prompt: str | None = None
-    """Replaces the system message of the prompt; None keeps it."""
+    """Replaces the system message of the prompt; "" removes it, and None keeps it."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the template."""
     tools: Sequence[Mapping[str, Any]] = ()
@@ -51,6 +57,8 @@ class ChatFrame:
     calls_apart: bool = False
     """Whether the policy's calls stand in `Message.tool_calls` alone, as an endpoint's clients send
     them, so that the template has to write them; otherwise they stand in the contents."""
+    system_role: SystemRole = "auto"
+    """Whether system messages are folded into the first user message; see `folds_system`."""
 
 
 def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: ChatFrame) -> tuple[int, ...]:
@@ -283,21 +291,20 @@ def _render_dicts(
             "the prompt is a chat, but the model has no chat template; set model.chat_template "
             "or take an instruct model"
         )
-    if frame.system_prompt is not None:
-        dicts = [
-            {"role": "system", "content": frame.system_prompt},
-            *dicts[int(dicts[0]["role"] == "system") :],
-        ]
+    messages = replaced_system(dicts, frame.system_prompt)
+    has_system = bool(messages) and messages[0]["role"] == "system"
+    if has_system and folds_system(tokenizer, frame.system_role, frame.arguments):
+        messages = folded_system(messages)
     try:
         return write_chat(
             tokenizer,
-            dicts,
+            messages,
             tools=frame.tools,
             add_generation_prompt=add_generation_prompt,
             arguments=frame.arguments,
         )
     except TrialError as error:
         raise ConfigError(
-            f"the model's chat template refuses the prompt: {error}; see model.chat_template and "
-            "model.chat_template_args"
+            f"the model's chat template refuses the prompt: {error}; see model.chat_template, "
+            "model.chat_template_args and model.system_role"
         ) from None

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import transformers
 
-from grpo_core.config.chat_templates import TEMPLATES, TURN_MARKS
+from grpo_core.config.chat_templates import FOR_TOOLS, TEMPLATES, TURN_MARKS
 from grpo_core.config.modelcache import ALIASES
 from grpo_core.engine.models import guarded
 from grpo_core.engine.models.guarded import OverrunError, TrialError
@@ -32,7 +32,7 @@ _ends: WeakKeyDictionary[Any, tuple[object, int | None]] = WeakKeyDictionary()
 def set_template(tokenizer: Any, chosen: str | None, source: ModelSource) -> None:
     """Give a tokenizer the chat template that the config names, or that an alias brings.
 
-    One with a name writes chats with tools; others are written as before, to the byte.
+    With one for tools, chats without tools are written as before, to the byte.
 
     Args:
         tokenizer: the tokenizer.
@@ -40,7 +40,8 @@ def set_template(tokenizer: Any, chosen: str | None, source: ModelSource) -> Non
         source: where the model is.
 
     Raises:
-        ConfigError: the tokenizer does not know the marks of the template.
+        ConfigError: the tokenizer does not know the marks of the template, or the template writes
+            the same whatever the messages are.
     """
     alias = ALIASES.get(source.name)
     name = chosen or (alias.chat_template if alias is not None else None)
@@ -48,17 +49,34 @@ def set_template(tokenizer: Any, chosen: str | None, source: ModelSource) -> Non
         return
     if name not in TEMPLATES:
         tokenizer.chat_template = name
+        _refuse_constant(tokenizer)
         return
-    if missing := [mark for mark in TURN_MARKS if mark not in tokenizer.get_vocab()]:
+    vocabulary = tokenizer.get_vocab()
+    if missing := [mark for mark in TURN_MARKS[name] if mark not in vocabulary]:
         raise ConfigError(
-            f"model.chat_template={name} is for models of ChatML, and the tokenizer of "
+            f"model.chat_template={name} is for models with its tokens, and the tokenizer of "
             f"{source.name!r} has no token {missing[0]}; set model.chat_template to a template "
             "of the model's own form"
         )
-    own = template_of(tokenizer, has_tools=False)
+    own = template_of(tokenizer, has_tools=False) if name in FOR_TOOLS else None
     tokenizer.chat_template = (
         {"default": own, "tool_use": TEMPLATES[name]} if own is not None else TEMPLATES[name]
     )
+
+
+def _refuse_constant(tokenizer: Any) -> None:
+    """Raise ConfigError if the template writes two different chats as the same text."""
+    chats = [[{"role": "user", "content": f"{_MARK} {number}"}] for number in (1, 2)]
+    try:
+        first, second = (write_chat(tokenizer, chat, add_generation_prompt=True) for chat in chats)
+    except TrialError:  # it may take other chats; a prompt that it refuses is reported with why
+        return
+    if first == second:
+        raise ConfigError(
+            f"model.chat_template writes the same text whatever the messages are, {first!r:.80}; "
+            "take a Jinja template that goes through `messages`, a file with one, or a name: "
+            f"{', '.join(TEMPLATES)}"
+        )
 
 
 def template_of(tokenizer: Any, *, has_tools: bool) -> str | None:

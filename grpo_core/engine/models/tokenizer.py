@@ -24,6 +24,11 @@ TOKENIZER = "tokenizer.json"
 
 TOKENIZER_FILES = (TOKENIZER, "tokenizer.model", "tokenizer_config.json", "vocab.json")
 
+_VOCABULARIES = (
+    *("tokenizer*", "vocab*", "merges*", "*.model", "spiece*", "*.tiktoken", "tekken.json"),
+    *("*.bpe", "*.spm", "*.py"),
+)
+"""Names of the files of tokenizers, of which a model has one at least."""
 SETTINGS_OF_TOKENIZERS = (
     *("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     "processor_config.json",
@@ -41,15 +46,34 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
         if is_of_adapter:
             arguments.pop("gguf_file", None)
         check_files(folder)
+        if source.gguf_file is None and not any(
+            next(folder.glob(pattern), None) for pattern in _VOCABULARIES
+        ):
+            raise _no_tokenizer(source, folder)
         for name in SETTINGS_OF_TOKENIZERS:
             if (folder / name).is_file():
                 read_json(folder / name)
         _check_tokenizer(folder / TOKENIZER)
-        with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **arguments)
+        try:
+            with quiet_loading():
+                tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **arguments)
+        except ValueError as error:
+            if "backend tokenizer" in str(error):  # there is a tokenizer_config.json alone
+                raise _no_tokenizer(source, folder) from error
+            raise
+        if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+            raise _no_tokenizer(source, folder)
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _no_tokenizer(source: ModelSource, folder: Path) -> UserError:
+    """Return the error about a folder without a tokenizer."""
+    return UserError(
+        f"model {source.name!r} has no tokenizer: {folder} has no {TOKENIZER} and no other file "
+        "with a vocabulary; copy the tokenizer's files of the model that it was made from"
+    )
 
 
 def tokenizer_folder(source: ModelSource) -> tuple[Path, bool]:

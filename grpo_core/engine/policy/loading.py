@@ -24,6 +24,7 @@ from grpo_core.engine.models.offload import offload
 from grpo_core.engine.models.source import ModelSource
 from grpo_core.engine.models.templates import set_template
 from grpo_core.engine.models.tokenizer import load_tokenizer
+from grpo_core.engine.models.vocabulary import refuse_foreign_tokenizer
 from grpo_core.engine.policy.causal import Policy
 from grpo_core.engine.policy.passed import PassedBefore
 
@@ -65,6 +66,7 @@ def load(
         kind=config.model.kind,
     )
     tokenizer = load_tokenizer(source)
+    refuse_foreign_tokenizer(base, tokenizer, source)
     set_template(tokenizer, config.model.chat_template, source)
     torch.manual_seed(config.seed)
     if not config.lora.enabled:
@@ -95,6 +97,7 @@ def _arguments(config: RunConfig) -> dict[str, Any]:
             chosen.system_prompt,
             chosen.chat_template_args,
             tool_format=None if chosen.tool_format == "auto" else chosen.tool_format,
+            system_role=chosen.system_role,
         ),
         "stacked": config.trainer.stacked_layers,
         "thought_tags": chosen.thought_tags,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from grpo_core.config.overrides import build_config
-from grpo_core.engine.models.adapter_files import load_adapter
+from grpo_core.engine.models.adapter_files import import_peft, load_adapter
 from grpo_core.engine.models.device import pick_device
 from grpo_core.engine.models.load import load_model, resolve
 from grpo_core.engine.models.source import ModelSource
@@ -124,8 +124,7 @@ def _copy(model: ModelToSample, folder: Path, *, is_adapter: bool) -> Policy:
 
 def _load_adapter(model: Any, folder: Path) -> None:
     """Replace the weights of the adapter by those in `folder`."""
-    import peft
-
+    peft = import_peft()
     peft.set_peft_model_state_dict(
         model, peft.load_peft_weights(str(folder), device=str(model.device))
     )

@@ -37,6 +37,7 @@ from grpo_core.train.run.journal import Journal, notices
 from grpo_core.train.run.measure import evaluate_held_out
 from grpo_core.train.run.method import Clock, Method
 from grpo_core.train.run.metrics import peak_memory_mb
+from grpo_core.train.run.model_look import look_at_model
 from grpo_core.train.run.opening import (
     create_first_tasks,
     encode_first_prompts,
@@ -221,6 +222,7 @@ class Run:
             await look_at_rows(self.method, journal)
             tasks = await create_first_tasks(self.method)
             prompts = encode_first_prompts(self.method, tasks, journal)
+        look_at_model(actor, tasks, prompts, journal)
         if self.done == 0:
             with phase("verifying the reference answers of the first tasks", journal.say):
                 keys = [task.key for task in tasks]

@@ -198,7 +198,7 @@ SIGNS: Sequence[Sign] = (
         lambda h: h.now["completion_length/clipped"] > 0.5,
         "{now[completion_length/clipped]:.0%} of the completions reach sampling.max_new_tokens "
         "before they end: their answers are cut off; raise --max-new-tokens, or ask for shorter "
-        "answers in the prompt",
+        "answers in the prompt; if the run warned that the model has no end token, set that first",
     ),
     Sign(
         "KL explodes",

@@ -18,6 +18,7 @@ from grpo_core.api.runs import (
     read_document,
     unreadable,
 )
+from grpo_core.words import cut
 from grpo_report.html.pictures import pictures_of
 from grpo_report.html.query import PAGE_SIZE, Query
 from grpo_report.html.series import chart_series
@@ -25,9 +26,14 @@ from grpo_report.indexes.index import Filter, GroupRow, Progress, Range, Rollout
 
 WARNING = "warning, step "
 """How an entry of log.txt begins that is a warning."""
+FIRST_PROMPT = "the first prompt, as the model reads it"
+"""How the line of log.txt begins that shows the first prompt."""
 
 _WARNING_CHARACTERS = 1_000_000
 """The most characters of all warnings."""
+
+_PROMPT_CHARACTERS = 4_000
+"""The most characters of the line with the first prompt."""
 
 _TRIES = 3
 """To read a group while the index changes."""
@@ -85,7 +91,7 @@ class OpenRun:
         return self._facts | {"id": number}
 
     def _read_facts(self, revision: str) -> dict[str, Any]:
-        log_lines, warnings = self._log()
+        log_lines, warnings, first_prompt = self._log()
         signal = Signal()
         for line in self.folder.metric_lines():
             signal.add(line)
@@ -97,6 +103,7 @@ class OpenRun:
             "config": self.config,
             "cards": self._cards(),
             "warnings": warnings,
+            "first_prompt": first_prompt,
             "log_lines": log_lines,
             "alarms": self.alarms(),
             "facets": asdict(self.index.facets()),
@@ -192,19 +199,23 @@ class OpenRun:
             raise ConfigError(unreadable(path, error)) from None
         return cards
 
-    def _log(self) -> tuple[int, list[str]]:
-        """Return how many lines log.txt has, and its warnings with the lines that belong to them.
+    def _log(self) -> tuple[int, list[str], str]:
+        """Return how many lines log.txt has, its warnings with the lines that belong to them, and
+        the line with the first prompt; "" if there is none.
 
         Of very many or very long warnings the last ones are left out.
         """
         path = self.path / "log.txt"
         warnings: list[str] = []
+        first_prompt = ""
         count, left, is_warning = 0, _WARNING_CHARACTERS, False
         try:
             with open_to_read(path) as file:
                 for data in lines_of(file):
                     count += 1
                     line = data.rstrip(b"\r\n").decode(errors="replace")
+                    if line.startswith(FIRST_PROMPT):
+                        first_prompt = cut(line, _PROMPT_CHARACTERS)
                     begins = line.startswith(WARNING)
                     is_warning = begins or (is_warning and line.startswith("  "))
                     if not is_warning or (left := left - len(line)) < 0:
@@ -214,10 +225,10 @@ class OpenRun:
                     else:
                         warnings[-1] += f"\n{line.strip()}"
         except FileNotFoundError:
-            return 0, []
+            return 0, [], ""
         except OSError as error:
             raise ConfigError(unreadable(path, error)) from None
-        return count, warnings
+        return count, warnings, first_prompt
 
     def _scale(self) -> dict[str, float] | None:
         """Return the lowest and the highest reward of the run, and at least 0 and 1: a bar over

@@ -55,6 +55,16 @@ export async function setup(main, source) {
       el("h2", {}, "Versions and provenance"),
       table("Versions", ["", ...names], settings(runs, true)),
     ),
+    ...runs
+      .filter((facts) => facts.first_prompt)
+      .map((facts) =>
+        el(
+          "section",
+          {},
+          el("h2", {}, `First prompt${runs.length > 1 ? ` of ${facts.name}` : ""}`),
+          textBlock(facts.first_prompt, { fold: 600, label: "First prompt" }),
+        ),
+      ),
     ...runs.flatMap((facts) =>
       Object.entries(facts.cards).map(([name, card]) =>
         el(
