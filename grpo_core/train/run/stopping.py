@@ -6,6 +6,7 @@ Knowing when to stop is half of training on rewards.
 from __future__ import annotations
 
 import math
+import shlex
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.figures.signal import advice_where_solved, advice_without_success
+from grpo_core.plugins.rows import name_in_commands
 from grpo_core.protocol.events import EvaluationEnded, Event, Response, StepEnded
 from grpo_core.protocol.ties import exceeds, reaches
 from grpo_core.runs.lines import Kind, kind_of
@@ -38,7 +40,9 @@ class Stopping:
 
     def __init__(self, config: RunConfig) -> None:
         self._stop = config.stop
-        self._environment, self._model = config.environment or "ENV", config.model.name
+        names = [name_in_commands(name, each.env) for name, each in config.members().items()]
+        self._environment = names[0] if len(names) == 1 else "ENV"
+        self._model = shlex.quote(config.model.name)
         self._evaluates = bool(config.eval.every and config.eval.tasks)
         self._kl: deque[float] = deque(maxlen=KL_STEPS)
         self._gap: deque[float] = deque(maxlen=GAP_STEPS)
