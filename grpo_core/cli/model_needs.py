@@ -34,10 +34,13 @@ def needs_of(name: str) -> Iterator[tuple[str, str]]:
         from grpo_core.engine.policy.prospect import WAYS, Prospect
     source = resolve_config(name)
     prospects = {lora: Prospect(source, lora=lora) for lora in (True, False)}
-    count = prospects[True].sizes.parameters
-    yield "model", f"{name}: {_count(count)} weights{_stored(source)}"
+    count, context = prospects[True].sizes.parameters, prospects[True].context
+    known = "" if context is None else f", a context of {context:,} tokens"
+    yield "model", f"{name}: {_count(count)} weights{_stored(source)}{known}"
+    lengths = [length for length in LENGTHS if context is None or length <= context]
+    lengths = lengths or [context or LENGTHS[0]]
     needs = {
-        topic: {length: prospects[way.lora].smallest_card(way, length) for length in LENGTHS}
+        topic: {length: prospects[way.lora].smallest_card(way, length) for length in lengths}
         for topic, way in WAYS.items()
     }
     for topic, by_length in needs.items():

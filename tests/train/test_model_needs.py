@@ -38,13 +38,15 @@ def answered(model: Path | str, *more: str, status: int = 0) -> str:
 
 
 def test_a_config_alone_is_answered_for_each_way_length_and_gpu(tmp_path):
-    tiny_model().config.save_pretrained(tmp_path)
+    config = tiny_model().config
+    config.max_position_embeddings = 4096
+    config.save_pretrained(tmp_path)
     lines = json.loads(answered(tmp_path, "--json"))
     told = {line["topic"]: line["found"] for line in lines}
-    assert told["model"].endswith("0 million weights")
+    assert told["model"].endswith("0 million weights, a context of 4,096 tokens")
     for way in WAYS:
-        assert told[way].count("(8 GB GPU)") == 3
-        assert f"{way} to 8,192 tokens" in told["16 GB GPU"]
+        assert told[way].count("(8 GB GPU)") == 2
+        assert f"{way} to 2,048 tokens" in told["16 GB GPU"]
 
 
 def test_a_model_that_cannot_be_built_or_found_is_one_line(tmp_path):
@@ -60,7 +62,7 @@ def test_seven_billion_weights_are_told_what_fits_on_24_gb(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     told = {line["topic"]: line["found"] for line in json.loads(answered(tmp_path, "--json"))}
-    assert told["model"].endswith("7.62 billion weights, 15.2 GB in its files")
+    assert "7.62 billion weights, 15.2 GB in its files, a context of 32,768 tok" in told["model"]
     assert told["24 GB GPU"].startswith("4-bit LoRA to 2,048 tokens; 4-bit LoRA, recomputed to 8,")
     assert told["80 GB GPU"].startswith("LoRA to 8,192 tokens; ")
     assert "full" not in told["80 GB GPU"]

@@ -85,6 +85,9 @@ class Prospect:
         model = model_of_config(source, masked=False).to(_TYPE)
         text_config = model.config.get_text_config(decoder=True)
         self._vocabulary, self._hidden = int(text_config.vocab_size), int(text_config.hidden_size)
+        length = getattr(text_config, "max_position_embeddings", None) or 0
+        self.context = length if length > 0 else None
+        """Most tokens that the model can attend to; None if unknown."""
         self.cached_bytes = bytes_per_token(model, torch.device("meta"))
         """Bytes that a cache keeps for each token."""
         if lora:
