@@ -17,6 +17,7 @@ from grpo_core import __version__
 from grpo_core.calls.deadline import DeadlineError, wait_for, within
 from grpo_core.calls.namespace import why_no_namespace
 from grpo_core.cli.commands import command_tree
+from grpo_core.cli.model_needs import needs_of
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 from grpo_core.cli.plugin_commands import installed_commands
 from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
@@ -54,8 +55,15 @@ class DoctorFinding:
     """The version, the value or the error that was found."""
 
 
-@app.command(epilog="Example: grpo doctor")
+@app.command(epilog="Examples: grpo doctor; grpo doctor --model Qwen/Qwen2.5-7B-Instruct")
 def doctor(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Say instead which GPU this model needs to be trained: a hub id, of which only "
+            "the config is downloaded, an alias, or a folder with a config.json."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array for programs.")
     ] = False,
@@ -64,7 +72,10 @@ def doctor(
 
     Exits with 1 if a problem must be fixed.
     """
-    findings = [finding for check in CHECKS for finding in _run_check(check)]
+    if model is None:
+        findings = [finding for check in CHECKS for finding in _run_check(check)]
+    else:
+        findings = [DoctorFinding(topic, "ok", text) for topic, text in needs_of(model)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -73,9 +84,10 @@ def doctor(
             "missing": typer.colors.YELLOW,
             "problem": typer.colors.RED,
         }
+        width = max(16, *(len(finding.topic) + 2 for finding in findings))
         for finding in findings:
             print_line(
-                f"{finding.topic:<16}{finding.found}",
+                f"{finding.topic:<{width}}{finding.found}",
                 lead=f"{finding.status:<8}",
                 limit=MESSAGE_LIMIT,
                 fg=colours[finding.status],

@@ -16,7 +16,7 @@ from grpo_core.config import modelcache
 from grpo_core.config.overrides import build_config
 from grpo_core.engine.models import device as device_module
 from grpo_core.engine.models.device import pick_device, pick_dtype
-from grpo_core.engine.models.load import load_model, resolve
+from grpo_core.engine.models.load import load_model, resolve, resolve_config
 from grpo_core.engine.models.templates import end_token_ids
 from grpo_core.engine.models.tokenizer import load_tokenizer
 from grpo_core.protocol.errors import UserError
@@ -29,9 +29,11 @@ from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
 CPU = torch.device("cpu")
 FLOAT32 = {"dtype": torch.float32, "device": CPU}
 HUB_SCRIPT = """
-import sys, urllib.request, torch
-from grpo_core.engine.models.load import load_model, resolve
+import os, sys, urllib.request, torch
+from grpo_core.engine.models.load import load_model, resolve, resolve_config
+from grpo_core.engine.models.source import local_folder
 from grpo_core.engine.models.tokenizer import load_tokenizer
+print(*sorted(os.listdir(local_folder(resolve_config("org/tiny@v1")))))
 resolve("org/tiny@v1")
 urllib.request.urlopen(sys.argv[1] + "/api/models/org/tiny/mark")
 source = resolve("org/tiny@v1")
@@ -195,6 +197,8 @@ def test_a_hub_is_asked_and_one_that_does_not_know_the_model_or_is_dead_is_notic
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
     with pytest.raises(UserError, match=r"did you mean 'Qwen/Qwen3-0\.6B'"):
         resolve("Qwen3-0.6B")
+    with pytest.raises(UserError, match=r"did you mean 'Qwen/Qwen3-0\.6B'"):
+        resolve_config("Qwen3-0.6B")
     assert any("Qwen3-0.6B" in request for request in hub.requests)
     with pytest.raises(UserError, match="the hub has no model 'org/other', or it is private"):
         resolve("org/other")
@@ -209,7 +213,9 @@ def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub):
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
     command = [sys.executable, "-c", HUB_SCRIPT, hub.url]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["org/tiny", "v1", "org/tiny", str(len(tiny_tokenizer()))]
+    config_alone, line = done.stdout.splitlines()
+    assert config_alone == "config.json generation_config.json"
+    assert line.split() == ["org/tiny", "v1", "org/tiny", str(len(tiny_tokenizer()))]
     asked = [request.partition("?")[0] for request in hub.requests]
     # Neither the second resolve nor the loading asked the hub.
     assert asked[-1] == "/api/models/org/tiny/mark"

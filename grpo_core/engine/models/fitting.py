@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -56,18 +57,27 @@ def described_sizes(source: ModelSource, *, masked: bool) -> Sizes:
     return _described_sizes(source, masked, (status.st_mtime_ns, status.st_size))
 
 
-@lru_cache(maxsize=2)
-def _described_sizes(source: ModelSource, masked: bool, state: tuple[int, int]) -> Sizes:
-    """Return the sizes; the state of the file tells when to count again."""
+def model_of_config(source: ModelSource, *, masked: bool) -> Any:
+    """Return the model that a config describes, on torch's device "meta".
+
+    Raises:
+        UserError: no model can be built of it.
+    """
     config = load_config(source)
     with (
         loading_errors(source.name, description(masked=masked)),
         quiet_loading(),
         torch.device("meta"),
     ):
-        model = auto_class(masked=masked).from_config(
+        return auto_class(masked=masked).from_config(
             config, trust_remote_code=source.trust_remote_code
         )
+
+
+@lru_cache(maxsize=2)
+def _described_sizes(source: ModelSource, masked: bool, state: tuple[int, int]) -> Sizes:
+    """Return the sizes; the state of the file tells when to count again."""
+    model = model_of_config(source, masked=masked)
     return Sizes(
         parameters=sum(p.numel() for p in model.parameters()),
         linear=sum(

@@ -5,6 +5,7 @@ Everything after `resolve` then needs no network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import huggingface_hub
@@ -24,6 +25,8 @@ from grpo_core.protocol.errors import UserError
 ANSWER_SECONDS = 5.0
 """Timeout of the query for the list of files."""
 TEXT_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
+DESCRIPTIONS = ("config.json", "generation_config.json", "*.index.json")
+"""Files that say what a model is, without its weights and tokenizer."""
 
 
 FAMILIES = (
@@ -78,6 +81,14 @@ def is_cached(repo: str, revision: str | None) -> bool:
         return False
 
 
+def has_config(repo: str, revision: str | None) -> bool:
+    """Return whether the config of `repo` is in the hub's cache."""
+    try:
+        return (Path(snapshot(repo, revision)) / "config.json").is_file()
+    except (LocalEntryNotFoundError, ValueError):
+        return False
+
+
 def snapshot(repo: str, revision: str | None) -> str:
     """Return the folder of `repo` in the hub's cache; never use the network."""
     return huggingface_hub.snapshot_download(
@@ -85,7 +96,14 @@ def snapshot(repo: str, revision: str | None) -> str:
     )
 
 
-def fetch(repo: str, revision: str | None, *, code: bool, report: LoadingReport) -> None:
+def fetch(
+    repo: str,
+    revision: str | None,
+    *,
+    code: bool,
+    report: LoadingReport,
+    only: Sequence[str] = (),
+) -> None:
     """Download `repo` into the hub's cache.
 
     Weights come as safetensors where the repository has them.
@@ -94,6 +112,7 @@ def fetch(repo: str, revision: str | None, *, code: bool, report: LoadingReport)
         revision: branch, tag or commit; None for the default.
         code: also fetch the repository's Python files.
         report: shows the progress.
+        only: patterns of the files to fetch, instead of all that a model needs.
 
     Raises:
         HubUnreachableError: the hub cannot be reached, or the download broke off.
@@ -105,7 +124,7 @@ def fetch(repo: str, revision: str | None, *, code: bool, report: LoadingReport)
         if any(name.endswith(".safetensors") for name in sizes if "/" not in name)
         else "pytorch_model*.bin"
     )
-    patterns = [*TEXT_FILES, weights, *(["*.py"] if code else [])]
+    patterns = only or [*TEXT_FILES, weights, *(["*.py"] if code else [])]
     file_names = [
         name
         for name in sizes

@@ -63,6 +63,33 @@ def resolve(
     return _from_hub(name, trust_remote_code=trust_remote_code, refresh=refresh, report=report)
 
 
+def resolve_config(name: str, *, progress: bool = True) -> ModelSource:
+    """Find the config of the model `name`; of one on the hub, no weights are downloaded.
+
+    Args:
+        name: as for `resolve`; of a folder, a config.json suffices.
+        progress: show the progress on stderr.
+
+    Raises:
+        UserError: there is no such model, or its config cannot be fetched.
+    """
+    path = Path(name).expanduser()
+    if name not in modelcache.ALIASES and (path / "config.json").is_file():
+        return ModelSource(name, str(path))
+    match = HUB_ID.fullmatch(name)
+    if name in modelcache.ALIASES or os.path.exists(path) or match is None:
+        return resolve(name, progress=progress)
+    repo, revision = match["repo"], match["revision"]
+    if not hub.has_config(repo, revision):
+        report = LoadingReport(enabled=progress)
+        try:
+            hub.fetch(repo, revision, code=False, report=report, only=hub.DESCRIPTIONS)
+        except (hub.HubUnreachableError, hub.HubRefusedError) as error:
+            _suggest_organisation(name, error)
+            raise
+    return ModelSource(name, repo, revision)
+
+
 def load_model(
     source: ModelSource,
     *,

@@ -85,7 +85,7 @@ class Footprint:
         counts = [nodes for nodes in NODES if policy.context is None or nodes < policy.context] or [
             2
         ]
-        self.kept = _fit_curve([(nodes, _measure_kept(policy, nodes)) for nodes in counts])
+        self.kept = fit_curve([(nodes, _measure_kept(policy, nodes)) for nodes in counts])
         """Bytes that a forward pass keeps: (fixed, per token, per pair of tokens)."""
         self.layer = self.kept[1] / max(1, len(layers))
         """Bytes that a layer computes per token."""
@@ -94,7 +94,7 @@ class Footprint:
             with recompute.kept(layers[0]):
                 self.layer = max(
                     0.0,
-                    _fit_curve([(nodes, _measure_kept(policy, nodes)) for nodes in counts])[1]
+                    fit_curve([(nodes, _measure_kept(policy, nodes)) for nodes in counts])[1]
                     - self.kept[1],
                 )
         self.gathered = _gathered_bytes(model, device)
@@ -152,11 +152,7 @@ class Footprint:
 
     def optimizer_bytes(self, config: RunConfig) -> float:
         """Return the bytes of the running means that the optimizer keeps."""
-        if config.optimizer.name == "adamw":
-            return float(2 * sum(p.nbytes for p in self.trainable))
-        small = sum(p.numel() for p in self.trainable if p.numel() < QUANTISED)
-        large = sum(p.numel() for p in self.trainable) - small
-        return 8.0 * small + 2 * large * (1 + 4 / BLOCK)
+        return optimizer_bytes(self.trainable, config.optimizer.name)
 
     def _decoding(
         self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int
@@ -214,6 +210,21 @@ class Footprint:
         }
 
 
+def optimizer_bytes(trainable: Sequence[Tensor], name: str, *, number: int | None = None) -> float:
+    """Return the bytes of the running means that an optimizer keeps for tensors.
+
+    Args:
+        trainable: the tensors that are trained.
+        name: the setting `optimizer.name`.
+        number: bytes of each number, if it will be trained in another type.
+    """
+    if name == "adamw":
+        return float(2 * sum(p.numel() * (number or p.element_size()) for p in trainable))
+    small = sum(p.numel() for p in trainable if p.numel() < QUANTISED)
+    large = sum(p.numel() for p in trainable) - small
+    return 8.0 * small + 2 * large * (1 + 4 / BLOCK)
+
+
 def _reference_states_bytes(policy: Policy, config: RunConfig, work: Workload) -> float:
     """Return the bytes of the reference's last hidden states of a whole batch."""
     if not config.needs_reference or not policy.logits_bytes:
@@ -263,7 +274,7 @@ def _gathered_bytes(model: Any, device: torch.device) -> float:
     return size(model) - sum(layers) + sum(sorted(layers)[-GATHERED_UNITS:])
 
 
-def _fit_curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
+def fit_curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
     """Fit fixed + per_token * n + per_pair * n ** 2 through up to three points (n, bytes).
 
     Returns:
