@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -65,12 +67,40 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(context: typer.Context, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        import_module("grpo_core.cli.shells").install(context)
+
+
+def _show_completion(context: typer.Context, requested: bool) -> None:
+    if requested and not context.resilient_parsing:
+        import_module("grpo_core.cli.shells").show(context)
+
+
 @app.callback()
 def _options(
     version: Annotated[
         bool,
         typer.Option(
             "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion",
+            help="Install completion for this shell (bash, zsh or fish) and exit.",
+            callback=_install_completion,
+            is_eager=True,
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            "--show-completion",
+            help="Print the completion script for this shell and exit.",
+            callback=_show_completion,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:
@@ -83,13 +113,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Models and environments may produce lone surrogates, which no stream can encode.
             stream.reconfigure(errors="backslashreplace")
+    is_completing = "_GRPO_COMPLETE" in os.environ
     try:
+        if is_completing:
+            import_module("grpo_core.cli.shells").answer_shells()
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - a bug; its traceback may quote text of a model
-        with contextlib.suppress(OutputError):
-            print_traceback(error)
+        if not is_completing:  # else it would stand in the line that the user is writing
+            with contextlib.suppress(OutputError):
+                print_traceback(error)
         sys.exit(1)
     finally:
         drop_output()

@@ -12,6 +12,7 @@ import typer
 from pydantic import PydanticUserError, TypeAdapter
 
 from grpo_core.calls.printable import printable_json
+from grpo_core.cli.completion import environment_names, set_values, setting_keys
 from grpo_core.cli.output import print_json, print_line, prints_to_stderr, remark
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
@@ -46,10 +47,18 @@ Recipes = Annotated[
     list[str] | None,
     typer.Option("--recipe", "--config", help="As for `grpo run`; may be repeated."),
 ]
-Envs = Annotated[list[str] | None, typer.Option("--env", help="As for `grpo run`.")]
+Envs = Annotated[
+    list[str] | None,
+    typer.Option("--env", help="As for `grpo run`.", autocompletion=environment_names),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="As for `grpo run`; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="As for `grpo run`; may be repeated.",
+        autocompletion=set_values,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as config.json holds it.")]
 
@@ -113,7 +122,9 @@ def explain(
     key: Annotated[
         str,
         typer.Argument(
-            help="A setting such as kl.beta, or a section such as kl.", show_default=False
+            help="A setting such as kl.beta, or a section such as kl.",
+            show_default=False,
+            autocompletion=setting_keys,
         ),
     ],
     env: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from grpo_core.cli.completion import environment_names
 from grpo_core.cli.output import MESSAGE_LIMIT, print_line, print_text
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
@@ -25,6 +26,7 @@ Name = Annotated[
     typer.Argument(
         help="An environment that `grpo envs` lists, FILE.py:CLASS, or a file of rows.",
         show_default=False,
+        autocompletion=environment_names,
     ),
 ]
 SplitOption = Annotated[

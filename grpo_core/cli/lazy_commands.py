@@ -109,8 +109,23 @@ class LazyGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if not isinstance(command, LazyCommand):
             return name, command, rest
-        chosen = self._chosen_variant(name or "", command, rest)
-        return name, (self.variant(str(name), chosen) if chosen else command).load(), rest
+        if chosen := self._chosen_variant(name or "", command, rest):
+            return name, self.variant(str(name), chosen).load(), rest
+        loaded = command.load()
+        if options := [key for key in self.variants.get(name or "", {}) if " " not in key]:
+            loaded.epilog = (
+                f"{loaded.epilog or ''}. More options come with {' or '.join(options)} "
+                f"({self._path} {name} {options[0]} ... --help)"
+            )
+            if ctx.resilient_parsing:  # a shell completes the options
+                loaded.params += [self._option(str(name), key) for key in options]
+        return name, loaded, rest
+
+    def _option(self, name: str, option: str) -> Any:
+        """Return the option by which a variant takes the place of a command."""
+        return next(
+            item for item in self.variant(name, option).load().params if option in item.opts
+        )
 
     def _chosen_variant(self, name: str, command: LazyCommand, words: list[str]) -> str:
         """Return the key of the variant that takes the place of a command; "" for the command."""

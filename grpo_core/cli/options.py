@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from grpo_core.cli.completion import environment_names, set_values
 from grpo_core.cli.given import Sets
 
 Envs = Annotated[
@@ -16,6 +17,7 @@ Envs = Annotated[
         help="Environment: a name that `grpo envs` lists, or FILE.py:CLASS. "
         "Repeat it for a mixture.",
         show_default=False,
+        autocompletion=environment_names,
     ),
 ]
 Data = Annotated[
@@ -104,7 +106,10 @@ Recipes = Annotated[
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, such as kl.estimator=k1; may be repeated.",
+        autocompletion=set_values,
     ),
 ]
 Resume = Annotated[

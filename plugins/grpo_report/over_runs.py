@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -180,6 +180,27 @@ def read_result(path: Path) -> RunResult:
         else {k: float(v) for k, v in values.items() if v is not None},
         folder.finished,
     )
+
+
+def means_json(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
+    """Return the runs, the means and the differences as values for JSON."""
+    return [
+        {
+            "label": group.label,
+            "runs": [
+                {"run": run.name, "seed": run.seed, "finished": run.is_finished, **run.values}
+                for run in group.runs
+            ],
+            **{name: mean and asdict(mean) for name in VALUES for mean in [group.mean(name)]},
+            "against_first": {
+                name: mean and asdict(mean)
+                for name in VALUES
+                for mean in [difference(groups[0], group, name)]
+                if group is not groups[0]
+            },
+        }
+        for group in groups
+    ]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

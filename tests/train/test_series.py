@@ -15,6 +15,8 @@ from grpo_core import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.runs.seal import seal
+from grpo_report.html.opened import OpenRun
+from grpo_report.html.single import page_data
 from grpo_report.over_runs import RunGroup, RunResult, difference, grouped, mean_over_runs
 from grpo_series.plan import planned_runs
 
@@ -221,6 +223,11 @@ def test_a_series_survives_a_kill_and_ctrl_c_and_ends_with_the_mean_over_its_see
     assert "95 % interval" in output
     assert "mean" in grpo("report", series).stdout
     assert (series / "report.html").stat().st_size > 0
+    opened = [OpenRun(series / name, name=name) for name in ("seed-0", "seed-1")]
+    (mean,) = page_data(opened, served=False)["means"]
+    assert mean["reward"] == group["reward"]
+    for run in opened:
+        run.close()
 
     # More seeds: what is finished is kept, the others follow; other settings are refused.
     refused = Series(series, tiny_folder, "--seeds", "2", "--lr", "0.1", "--out", "series").ended()

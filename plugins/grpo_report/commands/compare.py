@@ -13,9 +13,9 @@ from rich.table import Table
 from grpo_core import ConfigError, TaskKey
 from grpo_core.api.calls import PrintableConsole, printable
 from grpo_core.cli.output import print_json, print_line, remark
-from grpo_report.commands.means import means_json, print_means, refuse_without_values
+from grpo_report.commands.means import print_means, refuse_without_values
 from grpo_report.comparison import Comparison, Difference, Evaluation, compare, read_evaluation
-from grpo_report.over_runs import grouped, read_result, run_folders, runs_in
+from grpo_report.over_runs import grouped, means_json, read_result, run_folders, runs_in
 
 app = typer.Typer()
 _SHOWN_CHARS = 100

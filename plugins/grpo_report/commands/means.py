@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from grpo_core import ConfigError
 from grpo_core.api.calls import PrintableConsole
@@ -28,10 +27,12 @@ def refuse_without_values(groups: Sequence[RunGroup]) -> None:
 
 def print_means(groups: Sequence[RunGroup]) -> None:
     """Print a table of the runs and of the mean of each group, then differences of the means."""
-    table = Table("held-out", "runs", "reward", "95 % interval", "pass rate", "95 % interval")
+    shown = _short_names(groups)
+    title = Column("held-out", overflow="fold")
+    table = Table(title, "runs", "reward", "95 % interval", "pass rate", "95 % interval")
     for group in groups:
         for run in group.runs:
-            table.add_row(run.name, "", *_run_cells(run))
+            table.add_row(shown[run.name], "", *_run_cells(run))
         means = [group.mean(name) for name in VALUES]
         cells = [cell for mean in means for cell in _mean_cells(mean)]
         table.add_row(f"mean {group.label}".strip(), str(len(group.scored)), *cells, style="bold")
@@ -51,25 +52,11 @@ def print_means(groups: Sequence[RunGroup]) -> None:
         remark("a mean of one run has no interval; train more seeds with grpo run --seeds")
 
 
-def means_json(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    """Return the runs, the means and the differences as values for JSON."""
-    return [
-        {
-            "label": group.label,
-            "runs": [
-                {"run": run.name, "seed": run.seed, "finished": run.is_finished, **run.values}
-                for run in group.runs
-            ],
-            **{name: mean and asdict(mean) for name in VALUES for mean in [group.mean(name)]},
-            "against_first": {
-                name: mean and asdict(mean)
-                for name in VALUES
-                for mean in [difference(groups[0], group, name)]
-                if group is not groups[0]
-            },
-        }
-        for group in groups
-    ]
+def _short_names(groups: Sequence[RunGroup]) -> dict[str, str]:
+    """Return what the table calls each run: the name of its folder, if that tells them apart."""
+    paths = [run.name for group in groups for run in group.runs]
+    last = [Path(path).resolve().name for path in paths]
+    return dict(zip(paths, last if len(set(last)) == len(last) else paths, strict=True))
 
 
 def _run_cells(run: RunResult) -> list[str]:

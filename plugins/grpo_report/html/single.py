@@ -12,12 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from grpo_core.api.runs import JsonObject, write_whole
+from grpo_core import ConfigError
+from grpo_core.api.runs import JsonObject, finite, write_whole
 from grpo_report.html.compared import comparison
 from grpo_report.html.forensics import forensics
 from grpo_report.html.opened import OpenRun, place_of
 from grpo_report.html.page import html_page, packed
 from grpo_report.indexes.index import GroupRow, GroupTooLargeError, RolloutRow
+from grpo_report.over_runs import grouped, means_json, read_result
 
 MOST_BYTES = 19_000_000
 """Most bytes of the whole file, so that it stays below 20 MB."""
@@ -78,7 +80,20 @@ def page_data(runs: Sequence[OpenRun], *, served: bool) -> dict[str, Any]:
         "made": f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
         "version": version("grpo-core"),
         "runs": [run.facts(number) for number, run in enumerate(runs)],
+        "means": _means(runs),
     }
+
+
+def _means(runs: Sequence[OpenRun]) -> list[JsonObject]:
+    """Return the means of several runs over their seeds; none of one run, or of damaged ones."""
+    if len(runs) < 2:
+        return []
+    try:
+        groups = grouped([read_result(run.path) for run in runs])
+    except ConfigError:  # the page of that run says what is wrong with it
+        return []
+    means: list[JsonObject] = finite(means_json([group for group in groups if group.scored]))
+    return means
 
 
 def write_single_file(path: Path, runs: Sequence[OpenRun]) -> int:

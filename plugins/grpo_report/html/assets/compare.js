@@ -28,11 +28,40 @@ function flips(title, rows, first, second) {
   );
 }
 
+function withInterval(mean) {
+  const interval = mean.low === null ? "" : ` (${number(mean.low)} … ${number(mean.high)})`;
+  return `${number(mean.value)}${interval}`;
+}
+
+function means(groups) {
+  if (!groups.some((group) => group.runs.length > 1)) return "";
+  return el(
+    "section",
+    {},
+    el("h2", {}, "Means over seeds"),
+    el(
+      "p",
+      { class: "hint" },
+      "Finished runs that differ in their seed alone; held-out, with the 95 % interval of Student's t over runs.",
+    ),
+    table(
+      "Means over seeds",
+      ["Settings", "Runs", "Reward", "Pass rate"],
+      groups.map((group) => [
+        group.label || "all",
+        number(group.reward.runs),
+        withInterval(group.reward),
+        withInterval(group.pass_rate),
+      ]),
+    ),
+  );
+}
+
 /** Show the comparison of every further run with the first one. */
 export async function compare(main, source, parameters) {
   const { runs } = source.page;
   const second = Number(parameters.with ?? 1);
-  main.replaceChildren(heading("Comparison"));
+  main.replaceChildren(heading("Comparison"), means(source.page.means));
   const answer = await source.comparison(0, second);
   const select = el(
     "select",
