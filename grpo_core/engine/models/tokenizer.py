@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import transformers
 
@@ -50,6 +51,15 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def stored_bytes(tokenizer: Any) -> int:
+    """Return about how many bytes the files of a tokenizer have when it is saved."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return len(backend.to_str(pretty=True).encode())
+    files = [Path(path) for path in (getattr(tokenizer, "vocab_file", None),) if path]
+    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def tokenizer_folder(source: ModelSource) -> tuple[Path, bool]:
