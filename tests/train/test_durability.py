@@ -1,27 +1,32 @@
 """What lies on disk: damage is found before anything is believed, every refusal names a way on, and following it works."""
 
+import contextlib
+import errno
 import gzip
 import json
 import os
 import re
 import shutil
 import stat
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from grpo_core import Message, Task, TaskKey
+from grpo_core.engine.models.disk import as_os_error
 from grpo_core.engine.models.load import resolve
-from grpo_core.protocol.errors import ConfigError, UserError
+from grpo_core.protocol.errors import ConfigError, RunStoppedError, UserError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.observer import Observer
 from grpo_core.train.run.checkpoint import RandomStates
+from grpo_core.train.run.disk_estimate import FILE_BYTES, FILES, PICTURES_BYTES
 from grpo_core.train.run.ending import EndKind
 from grpo_core.train.run.method import Clock
-from grpo_core.train.run.opening import ATTEMPT_BYTES, STEP_BYTES, TOKEN_BYTES
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
 
@@ -325,16 +330,78 @@ def test_a_relative_out_stays_where_it_is_although_an_environment_changes_the_fo
     assert not Path("/run/config.json").exists()
 
 
-def test_the_estimate_of_the_logs_is_above_what_a_run_writes_and_near_it(templates):
+def test_the_estimate_of_the_disk_is_above_what_a_run_writes_and_near_it(templates):
     whole = templates / "whole"
     (line,) = [text for text in (whole / "log.txt").read_text().splitlines() if "disk: " in text]
-    free = r"disk: \d+ [KM]iB at most, of [\d.]+ GiB that are free"
-    sizes = r"4 checkpoints of \d+ KiB, trained weights \d+ KiB, logs \d+ KiB"
-    assert re.match(f"{free}: {sizes}", line)
-    attempts = 6 * 2 * 4 + 3 * 4
-    estimated = 6 * STEP_BYTES + attempts * (ATTEMPT_BYTES + 8 * TOKEN_BYTES)
+    size = r"(\d+) ([KM])iB"
+    sizes = (
+        rf"4 checkpoints of {size}, trained weights and tokenizer {size}, logs and pictures {size}"
+    )
+    found = re.search(rf"disk: {size} at most, of [\d.]+ GiB that are free: {sizes}", line)
+    assert found
+    numbers = iter(found.groups())
+    total, checkpoint, weights, logs = (
+        int(number) * {"K": 2**10, "M": 2**20}[next(numbers)] for number in numbers
+    )
+
+    def stored(*names: str) -> int:
+        paths = [path for name in names for path in (whole / name).rglob("*")]
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+    (newest, *_) = sorted((whole / "checkpoints").glob("step-*"), reverse=True)
+    assert stored(newest.relative_to(whole).as_posix()) < checkpoint
+    assert stored("final") < weights
     logged = sum((whole / name).stat().st_size for name in ("metrics.jsonl", "rollouts.jsonl"))
-    assert logged < estimated < 3 * logged
+    once = PICTURES_BYTES + FILE_BYTES * FILES
+    assert logged < logs - once < 4 * logged
+    assert stored(".") < total < 4 * stored(".") + once
+
+
+def test_what_libraries_raise_at_a_full_disk_is_an_error_of_the_system():
+    full = "No space left on device"
+    for error in (
+        Exception(f"{full} (os error 28)"),  # tokenizers
+        SafetensorError(f"Error while serializing: I/O error: {full} (os error 28)"),
+    ):
+        with pytest.raises(OSError, match=full) as found, as_os_error():
+            raise error
+        assert found.value.errno == errno.ENOSPC
+    with pytest.raises(ValueError, match="other"), as_os_error():
+        raise ValueError("other")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0])
+def test_a_disk_that_is_full_is_one_line_and_the_run_goes_on_when_there_is_room(
+    settings, templates, tmp_path, share
+):
+    """Of ten sizes, some of which end while final/ is written."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    whole = sum(-(-p.stat().st_size // 4096) for p in (templates / "whole").rglob("*"))
+    size = int(whole * share)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size * 4}k", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount")
+    try:
+        trainer = make(disk / "run", settings, MORE)
+        with contextlib.suppress(RunStoppedError, ConfigError):
+            trainer.run()
+        is_finished = (disk / "run" / "final").is_dir()
+        if not is_finished:
+            assert trainer.end is not None
+            assert "cannot be written: " in trainer.end.reason
+            assert "\n" not in trainer.end.reason
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        if is_finished or not (disk / "run" / "config.json").is_file():
+            return
+        resumed = Trainer.resumed(disk / "run", Letters())
+        resumed.run()
+        assert (disk / "run" / "final" / "adapter_config.json").is_file()
+        assert {line["step"] for line in RunFolder(disk / "run").metric_lines()} == set(range(7))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 # How a run ends

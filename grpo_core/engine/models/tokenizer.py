@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import transformers
 
@@ -74,6 +75,15 @@ def _no_tokenizer(source: ModelSource, folder: Path) -> UserError:
         f"model {source.name!r} has no tokenizer: {folder} has no {TOKENIZER} and no other file "
         "with a vocabulary; copy the tokenizer's files of the model that it was made from"
     )
+
+
+def stored_bytes(tokenizer: Any) -> int:
+    """Return about how many bytes the files of a tokenizer have when it is saved."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return len(backend.to_str(pretty=True).encode())
+    files = [Path(path) for path in (getattr(tokenizer, "vocab_file", None),) if path]
+    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def tokenizer_folder(source: ModelSource) -> tuple[Path, bool]:

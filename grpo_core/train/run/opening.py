@@ -5,79 +5,25 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.engine.models.adapter import continued_settings
-from grpo_core.engine.policy.memory import Footprint
-from grpo_core.engine.policy.memory_estimate import MemoryEstimate, format_bytes
+from grpo_core.engine.policy.memory_estimate import MemoryEstimate
 from grpo_core.engine.ranks import Ranks
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.runs.folder import RunFolder, Unwritten
 from grpo_core.runs.observer import Observer
+from grpo_core.train.run.disk_estimate import DiskEstimate, estimate_disk
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.sources import Sources
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
 """Packages whose versions are recorded."""
-ATTEMPT_BYTES = 700
-"""Bytes of a line of rollouts.jsonl without its text: key, verdict, reward parts."""
-TOKEN_BYTES = 5
-"""Bytes per generated token, with JSON's escapes.
-
-Measured: 4.4 for English, 5 for code, 3.5 for sums.
-"""
-TOKEN_ID_BYTES, RATIO_BYTES = 20, 26
-"""Bytes per token that log.tokens and log.ratios add.
-
-Measured (examples/benchmarks/log_sizes.py): 19, and 18 where a step has one pass, so that every
-ratio is 1.0; other ratios have up to nine digits.
-"""
-STEP_BYTES = 2_500
-"""Bytes of a line of metrics.jsonl."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskEstimate:
-    """Holds the bytes that a run will take at most."""
-
-    checkpoint: float
-    """Bytes of one checkpoint."""
-    kept: int
-    """Checkpoints on the disk at once, including the one being written."""
-    weights: float
-    """Bytes of final/ and, where evaluations choose it, checkpoints/best."""
-    logs: float
-    """Bytes of the logs as they are written, before compression."""
-    free: float
-    """Free bytes on the disk of the run folder."""
-
-    @property
-    def total(self) -> float:
-        """Return the bytes of all of it."""
-        return self.kept * self.checkpoint + self.weights + self.logs
-
-    def __str__(self) -> str:
-        parts = (
-            f"{self.kept} checkpoints of {format_bytes(self.checkpoint)}, trained weights "
-            f"{format_bytes(self.weights)}, logs {format_bytes(self.logs)}"
-        )
-        total, free = format_bytes(self.total), format_bytes(self.free)
-        return f"{total} at most, of {free} that are free: {parts}"
-
-    def check(self, warn: Callable[[str], None]) -> None:
-        """Warn if the disk may be too small."""
-        if self.total > self.free:
-            warn(
-                f"this run may fill the disk: {self}. Make room, choose an --out on another disk, "
-                "lower checkpoint.keep, or train an adapter (lora.enabled=true)"
-            )
 
 
 async def create_first_tasks(method: Method) -> list[Task[Any]]:
@@ -142,44 +88,9 @@ def estimate_needs(
         actor.policy, actor.config, workload, processes=actor.ranks.size
     )
     memory.check(actor.config, observer.warn)
-    disk = _estimate_disk(path, actor.footprint, actor.config, steps=steps, new_tokens=workload.new)
+    disk = estimate_disk(path, actor, steps=steps, workload=workload)
     disk.check(observer.warn)
     return memory, disk
-
-
-def _estimate_disk(
-    folder: Path, footprint: Footprint, config: RunConfig, *, steps: int, new_tokens: int
-) -> DiskEstimate:
-    """Return the estimate for a run of `steps` steps whose rollouts have at most `new_tokens`
-    tokens.
-
-    Args:
-        folder: the run folder; it need not exist yet.
-    """
-    trained_bytes = sum(parameter.nbytes for parameter in footprint.trainable)
-    reference_bytes = trained_bytes if config.kl.refresh_every is not None else 0
-    saved_bytes = trained_bytes if config.lora.enabled else footprint.weights
-    evaluations = 2 + (steps // config.eval.every if config.eval.every else 0)
-    attempts = config.eval.tasks * evaluations
-    if config.method == "grpo":
-        attempts += steps * _logged_groups(config) * config.group_size
-    token_bytes = TOKEN_BYTES + TOKEN_ID_BYTES * config.log.tokens + RATIO_BYTES * config.log.ratios
-    existing_folder = next(path for path in (folder, *folder.parents) if path.exists())
-    return DiskEstimate(
-        checkpoint=trained_bytes + reference_bytes + footprint.optimizer_bytes(config),
-        kept=config.checkpoint.keep + 1,
-        weights=saved_bytes * (2 if config.eval.every else 1),
-        logs=steps * STEP_BYTES + attempts * (ATTEMPT_BYTES + token_bytes * new_tokens),
-        free=shutil.disk_usage(existing_folder).free,
-    )
-
-
-def _logged_groups(config: RunConfig) -> int:
-    """Return the most groups of a training step that are logged."""
-    sampled = config.prompts_per_step * (1 + config.sampling.refills)
-    return {"all": sampled, "sample": min(sampled, config.log.sample_groups), "none": 0}[
-        config.log.rollouts
-    ]
 
 
 def fingerprints(config: RunConfig, sources: Sources) -> dict[str, str]:
