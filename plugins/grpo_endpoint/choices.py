@@ -49,7 +49,9 @@ def check_bias(asked: ServedRequest, vocabulary: int) -> None:
 
 
 def with_calls(choice: ServedChoice, called: str) -> ServedChoice:
-    """Return a completion that had to call tools with its calls; unfinished JSON stays text.
+    """Return a completion that had to call tools with its calls.
+
+    Unfinished JSON stays text, and so do arguments that are no object, where a tool allows that.
 
     Args:
         choice: the completion: the arguments of the tool, or a list of calls.
@@ -57,9 +59,11 @@ def with_calls(choice: ServedChoice, called: str) -> ServedChoice:
     """
     try:
         value = json.loads(choice.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return choice
     found = [{"name": called, "arguments": value}] if called else value
+    if not all(isinstance(call["arguments"], dict) for call in found):
+        return choice
     digest = hashlib.sha256(repr(choice.token_ids).encode()).hexdigest()
     calls = tuple(
         ToolCall(call["name"], call["arguments"], f"{digest[:7]}{number:02}")

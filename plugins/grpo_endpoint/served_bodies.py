@@ -32,7 +32,7 @@ class ServedSampling(Sampling):
     """Is subtracted from the logits of tokens that the completion has."""
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     """Is subtracted from the logit of a token as often as the completion has it."""
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     """Divides the logits of tokens of prompt and completion; negative ones are multiplied."""
     logit_bias: (
         Annotated[

@@ -329,7 +329,7 @@ def test_arguments_reach_the_chat_template(server):
         ({"logit_bias": {"99999": 1}}, None, "the token 99999"),
         ({"best_of": 2}, "best_of", "does not support it"),
         ({"guided_json": {}}, "guided_json", "does not support it"),
-        ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty", "greater than or equal to 0.01"),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_refused_with_the_name_of_its_field(server, more, param, message):
@@ -337,6 +337,39 @@ def test_what_is_not_supported_is_refused_with_the_name_of_its_field(server, mor
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, param)
     assert message in error["message"]
+
+
+def tool(parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters}}
+
+
+EXTREMES: list[dict[str, Any]] = [
+    {"repetition_penalty": 0.01, "temperature": 1e-6},
+    {"repetition_penalty": 100, "temperature": 100, "frequency_penalty": -2},
+    {"logit_bias": {str(token): -100 for token in range(104)}, "presence_penalty": 2},
+    {"logit_bias": {"5": 100, "05": -100}},
+    {"top_k": 10**30, "min_p": 1},
+    {"logit_bias": {"9" * 5000: 1}},
+    {"logit_bias": {"\u0665": 1}},
+    {"chat_template_kwargs": {"__class__": 1, "bos_token": ["x"], "raise_exception": 0}},
+    {"chat_template_kwargs": {"add_generation_prompt": False}},
+    {"tools": [tool({"type": "array"})], "tool_choice": "required"},
+    {"tools": [tool({})], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+    {"tools": [tool({"type": 5})], "tool_choice": "required"},
+    {"tools": [tool({})], "tool_choice": "required", "response_format": {"type": "json_object"}},
+    {"logprobs": True, "top_logprobs": 20, "n": 128, "max_tokens": 1},
+]
+
+
+def test_extreme_values_are_answered_or_refused_and_cost_nobody_else_his_answer(server):
+    honest = {"seed": 1, "temperature": 0}
+    first = chat(server, **honest).choices
+    for more in EXTREMES:
+        for stream in (False, True):
+            response = server.http.post(CHAT, json={**ASK, "seed": 2, **more, "stream": stream})
+            assert response.status_code in (200, 400), (more, response.text[:500])
+            assert '"server_error"' not in response.text, (more, response.text[-500:])
+        assert chat(server, **honest).choices == first, more
 
 
 def test_what_a_sampler_cannot_do_is_refused_and_the_rest_of_a_stream_comes_whole(server):

@@ -174,7 +174,7 @@ class Decoding:
                     self._constraints[i].add(token)
                 except UnsupportedSchemaError as error:
                     failed[i] = error
-        self._wishes.add({i: self._drawn[i] for i in active})
+        self._wishes.add(active, self._drawn)
         continuing = [
             b
             for b, i in enumerate(active)

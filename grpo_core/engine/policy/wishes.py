@@ -61,6 +61,8 @@ class Wishes:
             line: index of the distribution of each.
             logits_KV: logits of K distributions.
         """
+        if not self._extras:
+            return {}
         wanted = {
             i: (k, self._extras[i].alternatives)
             for i, k in zip(active, line, strict=True)
@@ -79,10 +81,17 @@ class Wishes:
             )
         }
 
-    def add(self, drawn: Mapping[int, DrawnSoFar]) -> None:
-        """Note and report the token that was drawn last for each request that is decoded."""
+    def add(self, active: Sequence[int], drawn: Sequence[DrawnSoFar]) -> None:
+        """Note and report the token that was drawn last for each request that is decoded.
+
+        Args:
+            active: these requests.
+            drawn: the tokens of all requests.
+        """
+        if not self._extras:
+            return
         calls = []
-        for i in drawn.keys() & self._extras.keys():
+        for i in self._extras.keys() & {*active}:
             tokens, tell = drawn[i], self._extras[i].on_token
             if i in self._penalties:
                 self._penalties[i].add(tokens.token_ids[-1])
