@@ -58,6 +58,19 @@ def code_task(row: Row, *, tests: str, entry: str) -> CodeTask:
     sources = _sources(row[name], function, name)
     for source in [setup, *sources]:
         _parsed(source, name)
+    if function and not any(function in source for source in sources):
+        called = _called(sources)
+        raise BadTestsError(
+            f"the field {entry!r} says {function!r}, and the tests do not call it",
+            f"they call {called!r}" if called else f"{sources[0]!r:.60}",
+        )
+    for source in sources:
+        if not _can_fail(ast.parse(f"{setup}\n{source}")):
+            raise BadTestsError(
+                f"a test in the field {name!r} asserts nothing, so every program would pass it; "
+                "write assert",
+                f"{source!r:.60}",
+            )
     function = function or _called(sources)
     if not function:
         raise BadTestsError(
@@ -113,6 +126,16 @@ def _parsed(source: str, field: str) -> ast.Module:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadTestsError(f"the field {field!r} is not Python: {error}") from None
+
+
+def _can_fail(tree: ast.Module) -> bool:
+    """Return whether code asserts or raises, or calls what asserts, as numpy.testing does."""
+    return any(
+        isinstance(node, ast.Assert | ast.Raise)
+        or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
+        or (isinstance(node, ast.Name) and node.id.startswith("assert"))
+        for node in ast.walk(tree)
+    )
 
 
 def _called(sources: Sequence[str]) -> str | None:

@@ -43,8 +43,13 @@ RETURNS: Mapping[FormName, str] = {
     "verifiers": "a number, or None where it does not apply",
     "verl": "a number, or a dictionary with the number as 'score'",
 }
-_ANSWERS = ("answer", "reference", "label", "target", "gold", "expected", "solution")
+_ANSWERS = (
+    *("answer", "reference", "label", "target", "gold", "golden", "expected", "solution", "sol"),
+    *("gt", "truth", "correct", "correct_answer", "expected_answer", "right_answer", "true_answer"),
+)
 """What the second parameter of a function is called that compares two texts."""
+_ROWS = ("row", "example", "sample", "item", "record", "doc", "entry", "fields", "data", "task")
+"""What the second parameter of a function is called that gets the row."""
 _SOLUTIONS = ("solution_str", "model_output", "predict_str", "solution", "response", "prediction")
 """What functions in the form of verl call the completion."""
 _UNAVAILABLE = {
@@ -150,7 +155,11 @@ def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = 
     form_name = _name_of(named)
     if form_name in ("text", "pair"):
         _check_own_form(signature, name)
+        if form_name == "text":
+            _check_second(named, name)
         required = [key for key, value in named.items() if value.default is value.empty]
+        if len(required) < 2 and [*named][1:2] and [*named][1] not in (*_ROWS, *_ANSWERS):
+            named = {key: named[key] for key in [*named][:1]}  # an option of its own
         # A third parameter with a default is the function's own affair.
         named = {key: named[key] for key in list(named)[: max(len(required), min(len(named), 2))]}
         if inspect.Parameter.VAR_POSITIONAL in kinds:
@@ -169,15 +178,36 @@ def form_of(function: Callable[..., Any], *, name: str, messages: bool | None = 
     )
 
 
-def _name_of(parameters: Collection[str]) -> FormName:
+def _name_of(parameters: Mapping[str, inspect.Parameter]) -> FormName:
     """Return the form that has these parameters."""
     if "solution_str" in parameters or "ground_truth" in parameters:
         return "verl"
-    if "completions" in parameters:
+    if {"completions", "completion_ids"} & set(parameters):
         return "trl"
     if "completion" in parameters or {"answer", "state"} <= set(parameters):
         return "verifiers"
-    return "pair" if [*parameters][1:2] and [*parameters][1] in _ANSWERS else "text"
+    return "pair" if [*parameters][1:2] and _is_answer(parameters) else "text"
+
+
+def _is_answer(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Return whether the second parameter is the answer, by its name or else its type."""
+    second = [*parameters.values()][1]
+    is_text = second.annotation in (str, "str") and second.name not in _ROWS
+    return second.name in _ANSWERS or is_text
+
+
+def _check_second(parameters: Mapping[str, inspect.Parameter], name: str) -> None:
+    """Raise ConfigError if nothing tells whether the second parameter is the row or its answer."""
+    second = [*parameters.values()][1:2]
+    if not second or second[0].kind is second[0].POSITIONAL_ONLY:
+        return
+    is_typed = second[0].annotation is not second[0].empty
+    if second[0].default is second[0].empty and second[0].name not in _ROWS and not is_typed:
+        raise ConfigError(
+            f"the second parameter of the reward function {name!r} is called {second[0].name!r}, "
+            "which does not tell what it gets: call it `row` for the row's fields as a dictionary, "
+            "or `answer` for the reference answer"
+        )
 
 
 def _check_own_form(signature: inspect.Signature, name: str) -> None:

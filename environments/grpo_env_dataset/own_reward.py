@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError, Reward, Spec, UserError, reaches
@@ -74,7 +75,13 @@ class OwnReward:
             TypeError, ValueError: the function returned something else than its form says.
             Exception: what the function raised.
         """
-        returned = waited_for(self.form.call(self._function, attempt))
+        try:
+            returned = waited_for(self.form.call(self._function, attempt))
+        except KeyError as error:
+            if error.args and error.args[0] in attempt.row:
+                raise
+            fields = ", ".join(attempt.row)
+            raise KeyError(f"{error} in {self._name}; the row has {fields}") from error
         try:
             score, note = _with_note(self.form.score(returned))
         except TypeError:
@@ -140,7 +147,14 @@ def _load(reward: str, known: Collection[str]) -> Callable[..., object]:
         )
     try:
         function = Spec("env.reward", reward).load()
-    except UserError:
+    except UserError as error:
+        module, _, name = reward.partition(":")
+        file = f"{module.replace('.', '/')}.py"
+        if not module.endswith(".py") and Path(file).is_file():
+            raise ConfigError(
+                f"env.reward={reward!r} is no installed module; for the file here write "
+                f"{file}:{name}"
+            ) from error
         raise
     except Exception as error:
         raise ConfigError(

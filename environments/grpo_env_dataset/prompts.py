@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +53,12 @@ class Prompt:
             self._fields = list(_fields(template))
         except ValueError as error:
             raise ConfigError(f"env.prompt {template!r} is not a template: {error}") from None
+        if not self._fields:
+            name = template if template.isidentifier() else "question"
+            raise ConfigError(
+                f"env.prompt {template!r} names no field of the rows, so each would be asked the "
+                f"same; write the field in braces, as in --set 'env.prompt={{{name}}}'"
+            )
 
     @classmethod
     def usual(cls, rows: Sequence[Row]) -> Prompt:
@@ -77,8 +86,9 @@ class Prompt:
         try:
             values = [string.Formatter().get_field(name, (), row)[0] for name in self._fields]
             is_alone = len(values) == 1 and self._template == f"{{{self._fields[0]}}}"
-            if is_alone and isinstance(values[0], list):
-                return _messages(values[0], f"the field {self._fields[0]!r}")
+            chat = _listed_messages(values[0]) if is_alone else None
+            if chat is not None:
+                return _messages(chat, f"the field {self._fields[0]!r}")
             for name, value in zip(self._fields, values, strict=True):
                 _check_value(name, value)
             text = self._template.format(**row)
@@ -94,6 +104,20 @@ class Prompt:
             names = " and ".join(map(repr, dict.fromkeys(self._fields)))
             raise BadPromptError(f"the row has nothing in {names}, which env.prompt asks")
         return text
+
+
+def _listed_messages(value: Any) -> list[Any] | None:
+    """Return the messages in a value: a list, or one that is written as text, as CSV files do."""
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str) or not value.lstrip().startswith("[") or "role" not in value:
+        return None
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            items = read(value.strip())
+            if isinstance(items, list) and items and all(isinstance(i, dict) for i in items):
+                return items
+    return None
 
 
 def _check_value(name: str, value: Any) -> None:

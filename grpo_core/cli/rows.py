@@ -40,8 +40,9 @@ def with_rows(
     if Path(data).expanduser().is_dir():
         data = str(Path(data).expanduser().absolute())
     if not names_rows(data):
+        hub = f"; for a data set of the hub: --env dataset --set env.name={data}"
         raise ConfigError(
             f"--data {data} is no file of rows; name one that ends with {', '.join(SUFFIXES)}, or "
-            "a folder"
+            f"a folder{hub if data.count('/') == 1 else ''}"
         )
     return [data], settings

@@ -51,11 +51,12 @@ def config_of(
         ConfigError: an option is not known, does not fit, or has a wrong value.
     """
     unknown = next((name for name in options if name not in OPTIONS and name not in OTHERS), None)
+    known = ["folder", *OPTIONS, *OTHERS]
     if unknown is not None:
         raise ConfigError(
-            f"Trainer has no option {unknown!r}{did_you_mean(unknown, [*OPTIONS, *OTHERS])} "
-            f"Options are {', '.join([*OPTIONS, *OTHERS])}; any other setting is given as "
-            'settings={"sampling.temperature": 0.9}'
+            f"Trainer has no option {unknown!r}{did_you_mean(unknown, known)} "
+            f"Options are {', '.join(known)} (folder as --out); any other setting "
+            'is given as settings={"sampling.temperature": 0.9}'
         )
     if isinstance(given, RunConfig):
         if options:

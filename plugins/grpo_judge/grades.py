@@ -53,7 +53,14 @@ def grade(answer: str | None) -> tuple[float, str]:
     value = parsed.value if parsed is not None else broken
     score = _as_number(_score_in(value)) if isinstance(value, dict) else None
     if not isinstance(value, dict) or score is None or not LOWEST <= score <= HIGHEST:
-        raise UnreadableGradeError(f"no grade in {text!r}")
+        raise UnreadableGradeError(
+            f"no grade in {text!r}: JSON with a score from {LOWEST:g} to {HIGHEST:g} was asked for"
+        )
+    if LOWEST < score < LOWEST + 1:
+        raise UnreadableGradeError(
+            f"the score {score:g} seems to be of another scale; a whole number from {LOWEST:g} to "
+            f"{HIGHEST:g} was asked for"
+        )
     return (score - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))
 
 

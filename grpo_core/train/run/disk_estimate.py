@@ -95,6 +95,7 @@ def estimate_disk(folder: Path, actor: Actor, *, steps: int, workload: Workload)
         workload: has the longest prompt and completion.
     """
     config, footprint = actor.config, actor.footprint
+    assert footprint is not None  # what is trained was measured
     trained_bytes = sum(parameter.nbytes for parameter in footprint.trainable)
     reference_bytes = trained_bytes if config.kl.refresh_every is not None else 0
     saved_bytes = trained_bytes if config.lora.enabled else footprint.weights
