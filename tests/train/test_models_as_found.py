@@ -270,6 +270,8 @@ def test_a_run_says_before_its_first_step_what_the_model_reads(
     change(model)
     heard = heard_of(tmp_path / "run", model, **{"sampling.max_new_tokens": 4, **more})
     assert len(heard.about("the first prompt, as the model reads it")) == 1
+    if "end token" in warned:
+        assert not heard.about("--max-new-tokens")
     for pattern, texts, others in (
         (said, heard.said, ("takes no system", "begin as thoughts")),
         (warned, heard.warnings, ("new tokens rarely", "has an end token", "have no row")),

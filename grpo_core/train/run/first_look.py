@@ -131,6 +131,8 @@ class FirstLook:
         if reference:
             lines.append(f"  {await self._shown_reference(attempts[0].task, reference)}")
         clipped = sum(attempt.rollout.finish == "length" for attempt in attempts) / len(attempts)
+        if not self._actor.policy.end_ids and not self._actor.config.sampling.stop:
+            clipped = 0.0  # no completion can end, so more tokens would not help
         lines.append(f"  {self._advice(source, total, passed / len(attempts), clipped, reference)}")
         self._journal.warn("\n".join(lines))
 
