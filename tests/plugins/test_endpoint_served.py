@@ -169,21 +169,17 @@ def test_a_stream_of_tokens_has_thoughts_content_and_calls_of_the_whole_answer(s
 
 
 def test_a_client_that_goes_away_in_the_midst_of_a_stream_frees_its_place(server):
-    stream = chat(
-        server, max_tokens=900, temperature=5, extra_body={"ignore_eos": None}, stream=True
-    )
+    own = '{model_name="policy"}'
+    failed = numbers(server)[f"grpo:request_failure_total{own}"]
+    bias = {str(token): -100 for token in server.actor.policy.end_ids}
+    stream = chat(server, max_tokens=900, n=20, temperature=5, logit_bias=bias, stream=True)
     for chunk in stream:
         if chunk.choices[0].delta.content:
             break
     stream.close()
-    answer = chat(server, max_tokens=2)  # the batch of the other one has ended
-    assert answer.usage.completion_tokens <= 2
-    until(
-        lambda: (
-            "running{" in (text := server.http.get("/metrics").text)
-            and 'running{model_name="policy"} 0' in text
-        )
-    )
+    until(lambda: numbers(server)[f"grpo:request_failure_total{own}"] == failed + 1)
+    assert numbers(server)[f"grpo:num_requests_running{own}"] == 0
+    assert chat(server, max_tokens=2).usage.completion_tokens <= 2
 
 
 # Parameters of sampling.
@@ -281,6 +277,7 @@ def test_an_echo_has_the_log_probs_of_its_prompt_as_harnesses_compare_them(serve
     assert len(behind.choices[0].logprobs.tokens) == len(ids) + plain.usage.completion_tokens
 
 
+@pytest.mark.slow
 def test_a_tool_that_has_to_be_called_is_called(server):
     named = {"type": "function", "function": {"name": "multiply"}}
     for choice, names in ((named, {"multiply"}), ("required", {"add", "multiply"})):
@@ -361,6 +358,7 @@ EXTREMES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 def test_extreme_values_are_answered_or_refused_and_cost_nobody_else_his_answer(server):
     honest = {"seed": 1, "temperature": 0}
     first = chat(server, **honest).choices
@@ -466,7 +464,9 @@ def test_messages_of_an_environment_stand_before_each_chat_that_has_no_system_pr
 
 def test_a_request_that_names_no_budget_has_the_rest_of_the_context(server):
     bias = {str(token): -100 for token in server.actor.policy.end_ids}
-    answer = chat(server, max_tokens=None, temperature=0, logit_bias=bias)
+    long = [{"role": "user", "content": "a " * 470}]  # so that the rest is drawn quickly
+    answer = chat(server, messages=long, max_tokens=None, temperature=0, logit_bias=bias)
+    assert answer.usage.completion_tokens > 20
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.total_tokens == server.actor.policy.context
     assert text(server, max_tokens=openai.NOT_GIVEN, logit_bias=bias).usage.completion_tokens == 16
