@@ -112,8 +112,6 @@ def _new_series(options: SeriesOptions) -> SeriesFolder:
     """
     if options.allow or options.start_from is not None:
         raise ConfigError("--allow and --from are for --resume of one run; remove them")
-    if options.seeds is not None and options.seeds < 1:
-        raise ConfigError("--seeds takes a number of seeds, 1 or more")
     envs, settings = with_rows(
         options.env or [], options.data, options.reward or [], options.settings or []
     )

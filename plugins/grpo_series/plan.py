@@ -12,8 +12,8 @@ from grpo_core import ConfigError
 
 MOST_RUNS = 1000
 """The most runs of a series: more are likely a slip of the keyboard."""
-_NAME_CHARS = 60
-"""The most characters of a value in the name of a folder."""
+_VALUE_CHARS, _NAME_CHARS = 30, 90
+"""The most characters of a value in the name of a folder, and of the name, before a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ def planned_runs(
     for seed in [None] if seeds is None else range(first_seed, first_seed + seeds):
         for values in product(*swept.values()):
             settings = [f"{key}={value}" for key, value in zip(swept, values, strict=True)]
-            words = [f"{short[key]}-{value}" for key, value in zip(swept, values, strict=True)]
+            words = [
+                f"{short[key]}-{_shown(value)}" for key, value in zip(swept, values, strict=True)
+            ]
             if seed is not None:
                 settings.append(f"seed={seed}")
                 words.append(f"seed-{seed}")
@@ -115,9 +117,14 @@ def _short_names(keys: Sequence[str]) -> dict[str, str]:
     }
 
 
+def _shown(value: str) -> str:
+    """Return what the name of a folder has of a value: of a path or a hub id its last name."""
+    return value.rstrip("/").rpartition("/")[2][:_VALUE_CHARS]
+
+
 def _file_name(text: str) -> str:
     """Return a text as the name of a folder, without what shells and file systems treat."""
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", text).strip("_.-")[-_NAME_CHARS:].strip("_.-") or "run"
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", text).strip("_.-")[:_NAME_CHARS] or "run"
 
 
 def _with_unique_names(plans: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[SeriesRun]:

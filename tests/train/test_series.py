@@ -161,7 +161,7 @@ class Series:
     def __init__(self, folder: Path, model: Path, *arguments: str) -> None:
         self.folder = folder
         command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run"]
-        own = words(f"--env arithmetic --model {model} --steps 40") if "--resume" not in arguments else []  # fmt: skip
+        own = words(f"--env arithmetic --model {model} --steps 24") if "--resume" not in arguments else []  # fmt: skip
         self.process = subprocess.Popen(
             [*command, *arguments, *own, *(SMALL if own else [])],
             cwd=folder.parent,
@@ -202,7 +202,7 @@ def test_a_series_survives_a_kill_and_ctrl_c_and_ends_with_the_mean_over_its_see
     assert first.ended()[0] == -signal.SIGKILL
 
     again = Series(series, tiny_folder, "--seeds", "2", "--out", "series")
-    again.after_step("seed-0", 10, signal.SIGINT)
+    again.after_step("seed-0", 8, signal.SIGINT)
     status, output = again.ended()
     assert status == 128 + signal.SIGINT
     assert "continuing series/seed-0 after step" in output
@@ -211,7 +211,7 @@ def test_a_series_survives_a_kill_and_ctrl_c_and_ends_with_the_mean_over_its_see
 
     status, output = Series(series, tiny_folder, "--resume", str(series)).ended()
     assert status == 0, output
-    assert steps_in(series / "seed-0") == steps_in(series / "seed-1") == [*range(1, 41)]
+    assert steps_in(series / "seed-0") == steps_in(series / "seed-1") == [*range(1, 25)]
     seeds = [RunFolder(series / name).config()["seed"] for name in ("seed-0", "seed-1")]
     assert seeds == [0, 1]
 
@@ -238,7 +238,19 @@ def test_a_series_survives_a_kill_and_ctrl_c_and_ends_with_the_mean_over_its_see
     assert status == 0, output
     assert "run 1 of 3, seed-0: finished before" in output
     assert (series / "seed-0" / "metrics.jsonl").stat().st_mtime_ns == written
-    assert steps_in(series / "seed-2") == [*range(1, 41)]
+    assert steps_in(series / "seed-2") == [*range(1, 25)]
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_does_not_end_the_series(tiny_folder: Path, tmp_path: Path) -> None:
+    sweep = f"--sweep model.name={tmp_path}/missing,{tiny_folder} --set steps=1 --out series"
+    status, output = Series(tmp_path / "series", tiny_folder, *words(sweep)).ended()
+    assert status == 1
+    assert "missing' does not exist" in output
+    assert "1 of 2 runs failed: name-missing (status 2)" in " ".join(output.split())
+    (begun,) = [path.parent for path in (tmp_path / "series").glob("*/config.json")]
+    assert RunFolder(begun).finished
+    assert steps_in(begun) == [1]
 
 
 @pytest.mark.slow

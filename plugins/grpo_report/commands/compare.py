@@ -75,12 +75,12 @@ def _compare_means(paths: Sequence[Path], step: int | None, *, as_json: bool) ->
     if step is not None:
         raise ConfigError("--step is for a comparison of two runs; remove it")
     folders = run_folders(paths)
+    groups = grouped([read_result(folder) for folder in folders])
     if len(folders) < 2 and not runs_in(paths[0]):
         raise ConfigError(
             f"{paths[0]} is one run, and a comparison needs two or more, or a folder of runs; what "
             f"it gained over itself shows grpo eval --run {paths[0]} --recorded"
         )
-    groups = grouped([read_result(folder) for folder in folders])
     refuse_without_values(groups)
     if as_json:
         print_json({"groups": means_json(groups)})
