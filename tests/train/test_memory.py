@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -143,6 +144,20 @@ def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_pa
     # examples/benchmarks/memory.py: 0.2
     peak = lines[-1]["memory/peak_mb"]
     assert lines[0]["memory/estimated_mb"] == pytest.approx(peak, rel=0.5)
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_uses_at_most_what_was_estimated(tiny_folder, tmp_path):
+    """Also with what environments and libraries take after the model was loaded."""
+    more = "--steps 2 --prompts-per-step 4 --group-size 4 --set eval.tasks=8"
+    text = f"run --env arithmetic --model {tiny_folder} --out {tmp_path / 'run'} {more}"
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", *words(text)]
+    subprocess.run(command, check=True, capture_output=True)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    found = re.search(r"at most (\d+) MiB were used; (\d+) MiB had been estimated", log)
+    assert found
+    used, estimated = map(int, found.groups())
+    assert used <= estimated < 1.3 * used
 
 
 def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings):

@@ -41,6 +41,9 @@ for each block of BLOCK numbers of larger ones."""
 HEAP = 0.25
 """Freed memory of an update that a CPU's heap keeps, as a share of the memory that the update
 computes with; measured 0 to 0.42. Sampling uses it again."""
+LATER = 32 * MB
+"""What a process on a CPU holds more after its first steps, of code and libraries that they use
+first; measured 10 to 40 MiB."""
 GATHERED_UNITS = 2
 """Layers whose sharded weights are gathered at the same time in an update: the one that computes,
 and the next."""
@@ -71,7 +74,7 @@ class Footprint:
         """Bytes of the adapter's tensors on the device."""
         self.weights = sum(p.nbytes for p in on_device) - self.reference - self.adapter
         """Bytes of the other weights on the device."""
-        self.process = max(0, used_memory(device) - self.reference - self.adapter - self.weights)
+        self.process = self._other_bytes(device)
         """Bytes that this process holds besides."""
         layers = recompute.layers(model)
         self.moving = max(
@@ -120,7 +123,9 @@ class Footprint:
             "optimizer": self.optimizer_bytes(config),
         }
         always = {
-            "process": self.process,
+            # Environments and their libraries have come since.
+            "process": max(self.process, self._other_bytes(policy.device))
+            + (LATER if policy.device.type == "cpu" else 0),
             **{name: size / shares for name, size in sharded.items()},
         }
         update = self._update(policy, config, work)
@@ -149,6 +154,11 @@ class Footprint:
             },
             free_memory(policy.device),
         )
+
+    def _other_bytes(self, device: torch.device) -> int:
+        """Return the bytes that this process holds now besides the model and its reference."""
+        held: int = used_memory(device) - self.reference - self.adapter - self.weights
+        return max(0, held)
 
     def optimizer_bytes(self, config: RunConfig) -> float:
         """Return the bytes of the running means that the optimizer keeps."""
