@@ -29,9 +29,8 @@ SMALL: Mapping[str, Any] = {
 ZEROS = f"""\
 all 4 held-out attempts before the first step at 'flat.py:Flat' got the same reward, -1.000, and none passed, so there is nothing to learn from yet:
 {NOTE}
-a right answer to the first: '
+does not pass either: it got -1.000; look at the verifier first
 easier level (--level, now 0.5)
-`grpo sft --env {FILE}:Flat --model
 denser reward
 a larger model"""
 ONES = f"""\

@@ -129,27 +129,30 @@ class FirstLook:
         different = {attempt.rollout.text: attempt for attempt in attempts}
         lines += [f"  {attempt}" for attempt in islice(different.values(), SHOWN)]
         if reference:
-            lines.append(f"  {await self._shown_reference(attempts[0].task, reference)}")
+            failed = await self._failed_reference(attempts[0].task, reference)
+            shown = repr(cut(reference, _TEXT))
+            lines.append(
+                f"  the reference answer to the first, {shown}, {failed}"
+                if failed
+                else f"  a right answer to the first: {shown}"
+            )
+            reference = "" if failed else reference
         clipped = sum(attempt.rollout.finish == "length" for attempt in attempts) / len(attempts)
         if not self._actor.policy.end_ids and not self._actor.config.sampling.stop:
             clipped = 0.0  # no completion can end, so more tokens would not help
         lines.append(f"  {self._advice(source, total, passed / len(attempts), clipped, reference)}")
         self._journal.warn("\n".join(lines))
 
-    async def _shown_reference(self, task: Task[Any], reference: str) -> str:
-        """Return the reference answer in words, with what it earns where it does not pass."""
-        shown, source = repr(cut(reference, _TEXT)), self._actor.sources[task.key.env]
-        right = f"a right answer to the first: {shown}"
+    async def _failed_reference(self, task: Task[Any], reference: str) -> str:
+        """Return what the reference answer earned if it does not pass either; "" if it does."""
+        source = self._actor.sources[task.key.env]
         if source.env.max_turns > 1 or source.verifier.has_episodes or source.verifier.has_agents:
-            return right  # of a dialogue it is the first turn alone
+            return ""  # of a dialogue it is the first turn alone
         with kept_random_states():
             ((verdict,),) = await self._actor.sources.verify([task], [[Rollout.of(reference)]])
         if not verdict.scored or verdict.passed:
-            return right
-        return (
-            f"the reference answer to the first, {shown}, does not pass either: it got "
-            f"{verdict.total:.3f}; look at the verifier first"
-        )
+            return ""
+        return f"does not pass either: it got {verdict.total:.3f}; look at the verifier first"
 
     def _announce(self, source: Source, attempts: Sequence[_Attempt], what: str) -> None:
         """Say that no attempt passed, where rewards differ all the same."""
