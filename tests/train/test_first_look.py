@@ -29,7 +29,7 @@ SMALL: Mapping[str, Any] = {
 ZEROS = f"""\
 all 4 held-out attempts before the first step at 'flat.py:Flat' got the same reward, -1.000, and none passed, so there is nothing to learn from yet:
 {NOTE}
-does not pass either: it got -1.000; look at the verifier first
+does not pass either, with -1.000; look at the verifier first
 easier level (--level, now 0.5)
 denser reward
 a larger model"""

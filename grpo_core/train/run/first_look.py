@@ -152,7 +152,7 @@ class FirstLook:
             ((verdict,),) = await self._actor.sources.verify([task], [[Rollout.of(reference)]])
         if not verdict.scored or verdict.passed:
             return ""
-        return f"does not pass either: it got {verdict.total:.3f}; look at the verifier first"
+        return f"does not pass either, with {verdict.total:.3f}; look at the verifier first"
 
     def _announce(self, source: Source, attempts: Sequence[_Attempt], what: str) -> None:
         """Say that no attempt passed, where rewards differ all the same."""
