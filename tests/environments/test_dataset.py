@@ -151,6 +151,8 @@ async def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
         ),
         ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
         ({"path": "rows.jsonl", "prompt": "{question"}, "is not a template: expected '}'"),
+        ({"path": "rows.jsonl", "prompt": "question"}, r"names no field of the rows.*'env\.prompt={question}'"),
+        ({"path": "rows.jsonl", "reward": "mine:f"}, r"is no installed module; for the file here write mine\.py:f"),
         (
             {"path": "rows.jsonl", "answer": "truth", "reward": "operator:eq"},
             "no row has the field 'truth' that env.answer names",
@@ -180,6 +182,7 @@ def test_settings_that_do_not_fit_say_so(
     monkeypatch.chdir(rows.parent)
     (rows.parent / "broken.jsonl").write_text('{"a": \n')
     (rows.parent / "broken.py").write_text("def half(:")
+    (rows.parent / "mine.py").write_text("def f(text, row): return 1.0")
     with pytest.raises(ConfigError, match=message):
         dataset(**settings).task(TaskKey("dataset", "train", 0))
 

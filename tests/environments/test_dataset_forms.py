@@ -51,6 +51,12 @@ def wants(completions, solution): return [1.0]
 def judged_by(judge, completion): return 1.0
 def boxed(completions, answer, **k): return [float(c == "\\\\boxed{" + a + "}") for c, a in zip(completions, answer)]
 def three(text, row, more): return 1.0
+def truth(text, gt): return float(gt in text)
+def typed(text, wanted: str): return float(wanted in text)
+def untold(text, query): return 1.0
+def lenient(text, tolerance=0.5): return tolerance
+def overlong(completion_ids, **kwargs): return [0.0 if len(ids) < 9 else -1.0 for ids in completion_ids]
+def misread(text, row): return float(row["anwser"] in text)
 scalar = lambda completions, **k: 1.0
 texts = lambda completions, **k: ["1.0"]
 two = lambda completions, **k: [1.0, 1.0]
@@ -96,7 +102,8 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
         ("own", 1, 0), ("text_alone", 0.25, 0.25), ("trl_chat", 2, 0), ("helped", 1, 0),
         ("trl_array", 0.5, 0.5), ("trl_async", 0, 0), ("verifiers", 1, 0), ("verifiers_parser", 1, 0),
         ("verifiers_attribute", 1, 1), ("compute_score", 1, 0), ("plain_score", 1, 0),
-        ("model_score", 1, 0), ("unused", 1, 1), ("pair", 1, 0),
+        ("model_score", 1, 0), ("unused", 1, 1), ("pair", 1, 0), ("truth", 1, 0), ("typed", 1, 0),
+        ("lenient", 0.5, 0.5),
     ],
 )  # fmt: skip
 def test_functions_are_called_in_the_form_in_which_they_are_written(
@@ -161,6 +168,10 @@ def test_several_rewards_are_parts_and_none_is_no_error(with_rewards: Any) -> No
         ),
         ("three", r"has the parameters \(text, row, more\), from which no form can be told"),
         ("missing", "defines no 'missing'"),
+        (
+            "untold",
+            r"the second parameter of the reward function .*:untold' is called 'query', which does not tell",
+        ),
     ],
 )
 def test_a_function_that_cannot_be_called_is_told_before_anything_is_paid(
@@ -176,6 +187,8 @@ def test_a_function_that_cannot_be_called_is_told_before_anything_is_paid(
     [
         ("scalar", r"returned 1\.0 for row 1 of rows\.jsonl; as f\(prompts, completions.* a list with one number"),
         ("ids", r"the ids of tokens do not reach a verifier: measure the text"),
+        ("overlong", r"the ids of tokens do not reach a verifier: measure the text"),
+        ("misread", r"'anwser' in .*:misread; the row has .*answer"),
         ("texts", r"returned \['1\.0'\] for"), ("two", r"returned \[1\.0, 1\.0\] for"),
         ("nan", r"returned nan for .* as f\(completion, answer, state, \.\.\.\) it must return a number"),
         ("unscored", r"returned {'accuracy': 1\.0} for .* the number as 'score'"),
@@ -184,7 +197,7 @@ def test_a_function_that_cannot_be_called_is_told_before_anything_is_paid(
 def test_what_is_no_reward_is_told_with_the_signature(
     with_rewards: Any, function: str, returned: str
 ) -> None:
-    with pytest.raises((TypeError, ValueError), match=returned):
+    with pytest.raises((TypeError, ValueError, KeyError), match=returned):
         judged(with_rewards(function), RIGHT)
 
 

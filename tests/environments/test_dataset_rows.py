@@ -112,6 +112,19 @@ def test_an_answer_that_no_reply_could_give_is_refused(one_row: Callable[..., An
     assert one_row('"a</answer>"', tag="").size("train") == 1
 
 
+@pytest.mark.parametrize("write", [json.dumps, str], ids=["JSON", "Python, as pandas writes it"])
+def test_a_prompt_that_is_the_text_of_a_list_of_messages_is_that_list(
+    tmp_path: Path, write: Callable[[Any], str]
+) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 plus 1?"}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": write(chat), "answer": "2"}))
+    prompt = dataset(path=str(tmp_path / "rows.jsonl"), eval_share=0.0, tag="").task(key()).prompt
+    assert [(message.role, message.content) for message in prompt] == [
+        ("system", "Be brief."),
+        ("user", "1 plus 1?"),
+    ]
+
+
 @pytest.mark.parametrize("question", ['""', '" "', "[]", "{}"])
 def test_a_row_that_puts_nothing_into_the_prompt_is_refused(tmp_path: Path, question: str) -> None:
     path = tmp_path / "rows.jsonl"

@@ -114,6 +114,15 @@ def test_a_part_of_the_tests_is_paid_where_it_is_asked_for(tmp_path: Path) -> No
         ({"question": "q", "tests": ["assert f(1) ="]}, "'tests' is not Python"),
         ({"question": "q", "tests": ["assert 1 == 1"]}, "calls no function of its own"),
         ({"question": "q", "tests": [{"input": 1}], "entry_point": "f"}, "has no input and output"),
+        ({"question": "q", "tests": ["f(1) == 2"]}, "'tests' asserts nothing, so every program would pass it"),
+        (
+            {"question": "q", "test": "def check(f): return f(1) == 2", "entry_point": "g"},
+            "'test' asserts nothing",
+        ),
+        (
+            {"question": "q", "tests": ["assert g(1) == 2"], "entry_point": "f"},
+            r"'entry_point' says 'f', and the tests do not call it \(they call 'g'",
+        ),
     ],
 )  # fmt: skip
 def test_rows_without_tests_are_refused_before_anything_is_paid(
