@@ -82,7 +82,8 @@ def test_a_reply_that_blocks_does_not_hold_the_caller_and_is_not_asked_twice() -
 
     for isolation in ("inline", "auto"):
         started = time.monotonic()
-        assert set(asyncio.run(errors(isolation))) == {"reply() exceeded its deadline of 0.5 s"}
+        (error,) = set(asyncio.run(errors(isolation)))
+        assert error.startswith("reply() exceeded its deadline of 0.5 s")
         assert time.monotonic() - started < 20  # a reply blocks for 30 s
 
 
