@@ -189,7 +189,7 @@ def test_a_model_in_which_nothing_is_trainable_is_refused():
 def test_lora_targets_that_do_not_exist_are_refused():
     config = run_config(lora={"targets": ["no_such_layer"]})
     with pytest.raises(
-        ConfigError, match="lora.targets names .no_such_layer., and the model has no module"
+        ConfigError, match=r"lora\.targets names 'no_such_layer', and the model has no module"
     ):
         add_adapter(tiny_model(), config.lora, ModelSource("tiny", "tiny"))
 
