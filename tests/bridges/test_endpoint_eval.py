@@ -180,6 +180,7 @@ def test_the_key_is_sent_and_written_nowhere(
     assert KEY not in done.output + caplog.text
 
 
+@pytest.mark.slow
 def test_it_needs_no_torch(endpoint: Evaluated) -> None:
     """A user with the extra judge and without train: what is not installed cannot be imported."""
     away = ("torch", "transformers", "peft", "accelerate", "datasets", "numpy", "safetensors")

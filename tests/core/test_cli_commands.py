@@ -107,6 +107,7 @@ MODULES = {command.module for command in installed_commands()} | {
 }
 
 
+@pytest.mark.slow
 def test_a_command_imports_no_other_command() -> None:
     for words, module in (
         (["env", "show"], "grpo_kit.commands.show"),

@@ -94,7 +94,7 @@ def test_checks_and_alarms_agree_on_what_is_paid_beside_the_right_answer(env: An
         assert judged.is_paid == (is_hole and place == "first")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("sound", [planted.Metres, planted.WithoutMarksAsDeclared])
 def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment[Any]]) -> None:
     only = ("declared", "verdict", "floor", "safety.eval")
@@ -152,7 +152,7 @@ CAUSES = {
 """Faults that several checks find, with the one that names the cause."""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("faulty", "cause"), CAUSES.items())
 def test_the_check_that_names_the_cause_is_the_one_that_counts(
     faulty: type[Environment[Any]], cause: str

@@ -103,7 +103,7 @@ def test_a_program_of_the_policys_may_run_what_the_policy_has_left(pool: JailPoo
     assert result.status == "valid", result.message
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 @pytest.mark.parametrize(("of_policy", "passes"), [(False, False), (True, True)])
 async def test_a_module_beside_the_check_pays_only_where_the_verdict_runs_a_program_of_the_policys(

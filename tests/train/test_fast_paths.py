@@ -52,7 +52,7 @@ def metrics_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Metric
     return metrics
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "switched"), SWITCHES, ids=str)
 def test_a_run_without_a_fast_path_is_the_same_run(metrics_of, kind, switched):
     usual, other = metrics_of(kind), metrics_of(kind, **switched)

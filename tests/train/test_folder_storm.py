@@ -96,6 +96,7 @@ def commands(folder: Path, base: Path, out: Path, chance: random.Random) -> list
     ]
 
 
+@pytest.mark.slow
 def test_no_planted_folder_runs_code_changes_a_file_hangs_or_fills_memory(planter, tmp_path):
     storm(planter, tmp_path, SEEDS)
 

@@ -114,6 +114,7 @@ def test_a_quiet_run_shows_nothing(folder):
     assert (folder / "run" / "final").is_dir()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_says_how_to_go_on_and_is_one_keyboard_interrupt(folder):
     run = str(folder / "run")
     body = f"""

@@ -153,7 +153,7 @@ def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path
     assert "by SFT" in (tmp_path / "run" / "final" / "README.md").read_text()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["references", "file"])
 def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(
     settings, tmp_path, source

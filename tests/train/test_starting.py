@@ -125,6 +125,7 @@ def test_the_note_is_gone_when_the_run_has_begun_or_was_refused(
     assert notes() == []
 
 
+@pytest.mark.slow
 def test_the_next_command_that_trains_says_it(tmp_path: Path) -> None:
     killed("loading the model")
     said = grpo("run", "--env", "arithmetic", "--model", tmp_path / "none", status=2).output
