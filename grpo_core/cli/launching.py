@@ -117,7 +117,7 @@ def launch(count: int, *, folder: Path | None, more: Sequence[str] = ()) -> NoRe
 
 @dataclass(slots=True)
 class Forwarded:
-    """What a process that waits for others was sent."""
+    """Hold the first signal that was sent to a process while it waited for others."""
 
     number: int = 0
     """The number of the first signal; 0 for none."""

@@ -40,7 +40,7 @@ class _Base:
 
     @property
     def is_published(self) -> bool:
-        """Whether the name is a hub id."""
+        """Return whether the name is a hub id."""
         return _HUB_ID.fullmatch(self.name) is not None and not Path(self.name).exists()
 
 

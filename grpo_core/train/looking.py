@@ -29,7 +29,7 @@ PICTURES = "grpo.pictures"
 
 
 class Looks(ABC):
-    """What a trainer offers besides training; nothing of it changes the run."""
+    """Offer the methods of a trainer that look at its run and leave it unchanged."""
 
     actor: Actor
     config: RunConfig

@@ -130,6 +130,6 @@ def _hub_errors(repo: str, endpoint: str) -> Iterator[None]:
             f"the hub at {endpoint} cannot be reached ({type(error).__name__}: {error}); check the "
             "network and HF_ENDPOINT, then export again"
         ) from error
-    except ValueError as error:  # the hub's check of the card, or an answer that is no JSON
+    except ValueError as error:  # the hub refuses the card, or its answer is not JSON
         line = " ".join(str(error).split())
         raise UserError(f"the hub at {endpoint} does not take {repo!r}: {line}") from error

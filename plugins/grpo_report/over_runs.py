@@ -40,7 +40,7 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run reached in its last evaluation of held-out tasks."""
+    """Hold the results of a run in its last evaluation on held-out tasks."""
 
     name: str
     seed: int
@@ -141,7 +141,7 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """Return the runs in a folder that is no run itself, as those of `grpo run --seeds`."""
+    """Return the runs in a folder that holds several, such as one of `grpo run --seeds`."""
     if os.path.lexists(path / "config.json") or not path.is_dir():
         return []
     try:

@@ -26,7 +26,7 @@ def look_at_model(
     prompts: Sequence[tuple[int, ...]],
     journal: Journal,
 ) -> None:
-    """Say how the model reads the first prompts, and warn of what is known to go wrong.
+    """Show the first prompt as the model reads it, and warn of problems that are known by now.
 
     Args:
         actor: has the model.
